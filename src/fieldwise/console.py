@@ -1,0 +1,87 @@
+"""Progress for people: bars on a terminal, plain lines elsewhere."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from fieldwise.core.records import Epoch
+
+
+class Bars:
+    """Draws one bar for the stage at work, and prints a line for every epoch."""
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        self._console, self._progress = console, progress
+        self._bar: TaskID | None = None
+        self._title = ""
+
+    def begin(self, title: str, done: bool) -> None:
+        """A stage begins, or is skipped because it is done."""
+        self._clear()
+        self._title = title
+        self._line(f"{title}: {'already complete' if done else 'begins'}")
+
+    def rows(self, what: str, done: int, total: int | None) -> None:
+        """So many rows of a preparation are through."""
+        self._draw(what, done, total)
+
+    def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
+        """A step of an epoch is done."""
+        self._draw(f"{self._title}, epoch {epoch}", step, steps)
+
+    def epoch(self, stage: str, epoch: Epoch) -> None:
+        """An epoch is done."""
+        self._clear()
+        loss = "" if epoch.loss is None else f"loss {epoch.loss:.4f}, "
+        self._line(f"{self._title}, epoch {epoch.epoch}: {loss}validation AUC {epoch.auc:.4f}, {epoch.seconds:.1f} s")
+
+    def _draw(self, what: str, done: int, total: int | None) -> None:
+        if self._bar is None:
+            self._bar = self._progress.add_task(what, total=total)
+        self._progress.update(self._bar, description=what, completed=done, total=total)
+
+    def _clear(self) -> None:
+        if self._bar is not None:
+            self._progress.remove_task(self._bar)
+            self._bar = None
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def watching() -> Iterator[tuple[Console, Bars]]:
+    """A console and a watcher that draws on it."""
+    console = Console()
+    progress = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        yield console, Bars(console, progress)
+
+
+class _Rate(ProgressColumn):
+    """How many steps or rows a second."""
+
+    def render(self, task: Task) -> Text:
+        """The speed, once there is one."""
+        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")

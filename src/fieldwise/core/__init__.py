@@ -1,0 +1,1 @@
+"""Plain values, no torch and no files: what every other part speaks in."""

@@ -1,0 +1,129 @@
+"""An upper bound on the embedding size, in the user's units."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, PlainSerializer
+
+from fieldwise.core.errors import BudgetError
+from fieldwise.core.schema import Layout
+
+Unit = Literal["columns", "parameters", "bytes"]
+ITEM_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+_SCALES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_TEXT: Final = re.compile(
+    r"(?P<amount>-?[\d_]*\.?\d+(?:e-?\d+)?)\s*(?P<percent>%)?\s*(?P<scale>(?:[kmg]i?)?)(?P<b>b?)"
+    r"(?:\s*(?P<unit>columns?|parameters?|params?|bytes?))?(?:\s+(?P<dtype>b?float\d+|int8))?",
+    re.IGNORECASE,
+)
+_FORMS: Final = "28 columns, 27k parameters, 512 KiB, 1 MB float16, 25% parameters, 25% columns"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """At most this many columns, parameters or bytes, or at most a share of the full model's."""
+
+    amount: float
+    """How many, or the share in percent."""
+    unit: Unit = "columns"
+    share: bool = False
+    """Whether `amount` is a percentage of the full size."""
+    dtype: str = "float32"
+    """How a number is stored; it matters for bytes alone."""
+
+    def __post_init__(self) -> None:
+        if self.unit not in get_args(Unit):
+            raise BudgetError(f"Budget unit '{self.unit}'. Choose from: {', '.join(get_args(Unit))}.")
+        if self.dtype not in ITEM_BYTES:
+            raise BudgetError(f"Budget dtype '{self.dtype}'. Choose from: {', '.join(ITEM_BYTES)}.")
+        top = 100 if self.share else math.inf
+        if not 0 < self.amount <= top or math.isinf(self.amount):
+            allowed = "above 0%, at most 100%" if self.share else "above 0"
+            got = f"{self.amount:g}{'%' * self.share} {self.unit}"
+            raise BudgetError(f"Budget of {got}. Allowed: {allowed}. Say it as one of: {_FORMS}.")
+        if not self.share and self.amount != int(self.amount):
+            raise BudgetError(f"Budget of {self.amount} {self.unit}. Allowed: a whole number of them.")
+
+    @classmethod
+    def columns(cls, amount: int) -> "Budget":
+        """At most so many embedding columns over all fields."""
+        return cls(amount, "columns")
+
+    @classmethod
+    def parameters(cls, amount: int) -> "Budget":
+        """At most so many numbers in the embedding tables."""
+        return cls(amount, "parameters")
+
+    @classmethod
+    def bytes(cls, amount: int, dtype: str = "float32") -> "Budget":
+        """At most so many bytes of embedding tables, each number stored as `dtype`."""
+        return cls(amount, "bytes", dtype=dtype)
+
+    @classmethod
+    def percent(cls, amount: float, unit: Unit = "parameters") -> "Budget":
+        """At most this percentage of the full model's columns, parameters or bytes."""
+        return cls(amount, unit, share=True)
+
+    @classmethod
+    def parse(cls, text: "str | int | Budget") -> "Budget":
+        """A budget from text: a bare number counts columns, a bare percentage parameters."""
+        if isinstance(text, Budget):
+            return text
+        found = _TEXT.fullmatch(str(text).strip())
+        if found is None:
+            raise BudgetError(f"Budget '{text}' is not understood. Say it as one of: {_FORMS}.")
+        share = found["percent"] is not None
+        amount = float(found["amount"].replace("_", "")) * _SCALES[found["scale"].lower()]
+        word = (found["unit"] or "").lower()
+        if found["b"] or word.startswith("byte"):
+            unit: Unit = "bytes"
+        elif word.startswith("param") or (share and not word):
+            unit = "parameters"
+        else:
+            unit = "columns"
+        return cls(round(amount, 9), unit, share, (found["dtype"] or "float32").lower())
+
+    def __str__(self) -> str:
+        number = f"{self.amount:.12g}%" if self.share else f"{int(self.amount)}"
+        dtype = f" {self.dtype}" if self.dtype != "float32" else ""
+        return f"{number} {self.unit}{dtype}"
+
+    @property
+    def slug(self) -> str:
+        """The budget as a folder name."""
+        return str(self).replace("%", "pct").replace(" ", "-")
+
+    def costs(self, layout: Layout) -> NDArray[np.int64]:
+        """What keeping each column costs, in the budget's unit, (S,)."""
+        if self.unit == "columns":
+            return np.ones(layout.columns, dtype=np.int64)
+        return layout.rows * (ITEM_BYTES[self.dtype] if self.unit == "bytes" else 1)
+
+    def limit(self, layout: Layout) -> int:
+        """The bound as a whole number; refuses one that no column fits or that exceeds the full size."""
+        costs = self.costs(layout)
+        full = int(costs.sum())
+        limit = math.floor(full * self.amount / 100 + 1e-9) if self.share else int(self.amount)
+        if limit > full:
+            raise BudgetError(
+                f"Budget of {self} is above the full size of {full} {self.unit}. "
+                f"Allowed: 1 to {full}. Choose a smaller budget or a wider model."
+            )
+        if limit < costs.min():
+            raise BudgetError(
+                f"Budget of {self} ({limit} {self.unit}) holds no column: the cheapest costs {costs.min()}. "
+                f"Allowed: {costs.min()} to {full}. Choose a larger budget."
+            )
+        return limit
+
+    def fixed(self, layout: Layout) -> "Budget":
+        """The same bound as a number, so that it means the same for a narrower model."""
+        return Budget(self.limit(layout), self.unit, dtype=self.dtype)
+
+
+BudgetText = Annotated[Budget, BeforeValidator(Budget.parse), PlainSerializer(str)]
+"""A budget as a setting: text in files, a Budget in Python."""

@@ -1,0 +1,107 @@
+"""Which columns of which fields are kept."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fieldwise.core.errors import MaskError
+from fieldwise.core.schema import Layout, Schema
+
+FORMAT: Final = "fieldwise-mask/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Kept columns per field, over the full model's layout."""
+
+    full: Layout
+    kept: tuple[tuple[int, ...], ...]
+    """For each field the kept columns, counted within the field, ascending."""
+
+    def __post_init__(self) -> None:
+        if len(self.kept) != len(self.full.schema):
+            raise MaskError(f"Kept columns of {len(self.kept)} fields for {len(self.full.schema)} fields.")
+        for name, width, kept in zip(self.full.schema.names, self.full.widths, self.kept, strict=True):
+            if list(kept) != sorted(set(kept)) or (kept and not 0 <= kept[0] <= kept[-1] < width):
+                raise MaskError(f"Field '{name}' keeps {list(kept)}. Allowed: ascending columns from 0 to {width - 1}.")
+
+    @classmethod
+    def of(cls, full: Layout, vector: ArrayLike) -> "Mask":
+        """A mask from S zeros and ones; anything else is refused."""
+        values = np.asarray(vector)
+        if values.shape != (full.columns,):
+            raise MaskError(f"A mask of shape {values.shape} for {full.columns} columns.")
+        if not np.isin(values, (0, 1)).all():
+            raise MaskError(f"A mask with values {np.unique(values)[:5]}. Allowed: 0 and 1.")
+        parts = np.split(values.astype(bool), full.starts[1:-1])
+        return cls(full, tuple(tuple(int(k) for k in np.flatnonzero(part)) for part in parts))
+
+    @classmethod
+    def all(cls, full: Layout) -> "Mask":
+        """The mask that keeps every column."""
+        return cls.of(full, np.ones(full.columns))
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the compact model."""
+        return Layout(self.full.schema, self.widths)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Kept columns of each field, counted."""
+        return tuple(len(kept) for kept in self.kept)
+
+    @property
+    def columns(self) -> int:
+        """Kept columns of all fields, counted."""
+        return sum(self.widths)
+
+    @property
+    def params(self) -> int:
+        """Numbers in the tables of the compact model."""
+        return self.layout.params
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """The kept columns, counted over all S."""
+        starts = self.full.starts
+        parts = [np.asarray(kept, dtype=np.int64) + starts[j] for j, kept in enumerate(self.kept)]
+        return np.concatenate(parts)
+
+    @property
+    def vector(self) -> NDArray[np.bool_]:
+        """One truth value per column of the full model, (S,)."""
+        values = np.zeros(self.full.columns, dtype=np.bool_)
+        values[self.indices] = True
+        return values
+
+    def then(self, inner: "Mask") -> "Mask":
+        """This mask followed by one over its compact layout, as one mask over the full layout."""
+        if inner.full != self.layout:
+            raise MaskError(f"Cannot follow widths {self.widths} by a mask over {inner.full.widths}.")
+        values = np.zeros(self.full.columns)
+        values[self.indices[inner.indices]] = 1
+        return Mask.of(self.full, values)
+
+    def to_json(self) -> dict[str, Any]:
+        """One readable entry per field."""
+        rows = zip(self.full.schema.fields, self.full.widths, self.kept, strict=True)
+        fields = [
+            {"name": f.name, "cardinality": f.cardinality, "width": width, "kept": list(kept)}
+            for f, width, kept in rows
+        ]
+        return {"format": FORMAT, "columns": self.columns, "params": self.params, "fields": fields}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Mask":
+        """The inverse of `to_json`."""
+        if value.get("format") != FORMAT:
+            raise MaskError(f"Not a mask: format {value.get('format')!r}. Allowed: {FORMAT!r}.")
+        try:
+            fields = value["fields"]
+            full = Layout(Schema.from_json(fields), tuple(int(f["width"]) for f in fields))
+            return cls(full, tuple(tuple(int(k) for k in f["kept"]) for f in fields))
+        except (KeyError, TypeError) as error:
+            raise MaskError(f"A damaged mask: {error!r}. Make it again by a search.") from error

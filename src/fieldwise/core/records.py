@@ -1,0 +1,103 @@
+"""What trainings, searches and runs leave behind, as plain values with a JSON form."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Record(BaseModel):
+    """Base of every record: frozen, and read back strictly."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain values."""
+        return self.model_dump(mode="json")
+
+
+class Metrics(Record):
+    """How good predictions are on a split."""
+
+    auc: float
+    log_loss: float
+    rows: int
+
+
+class Epoch(Record):
+    """One pass over the training rows; number 0 is the model before the first."""
+
+    epoch: int
+    loss: float | None
+    """Mean training loss, penalty left out."""
+    auc: float
+    """On the validation split."""
+    log_loss: float
+    """On the validation split."""
+    seconds: float
+
+
+class Size(Record):
+    """What a model stores."""
+
+    columns: int
+    embedding: int
+    """Numbers in the embedding tables; the budget speaks of these."""
+    first_order: int
+    """First-order weights of FM-type models, outside the budget."""
+    dense: int
+    """All other weights."""
+
+
+class SearchSummary(Record):
+    """How a search went, beside its mask."""
+
+    steps: int
+    epochs: int
+    evaluated_auc: float | None
+    """Validation AUC of the model as the search itself evaluated it, at its end."""
+    selected_auc: float
+    """Validation AUC of the selected compact model, before retraining."""
+    raw_live: int | None
+    """Live columns before the exact finish."""
+    reactivations: int
+    """How often a masked column came back."""
+
+
+class StageRecord(Record):
+    """What one stage of a run did; its file is written last, so its presence means complete."""
+
+    history: list[Epoch]
+    seconds: float
+    peak_memory: int
+    """Bytes: resident on CPU, allocated on GPU."""
+    summary: SearchSummary | None = None
+
+
+class RunRecord(Record):
+    """One line of the results table: one seed at one budget."""
+
+    data: str
+    """Fingerprint of the dataset."""
+    source: str
+    model: str
+    search: str
+    budget: str
+    seed: int
+    fields: list[str]
+    cardinalities: list[int]
+    widths_before: list[int]
+    widths_after: list[int]
+    full_size: Size
+    compact_size: Size
+    full_valid: Metrics
+    full_test: Metrics
+    compact_valid: Metrics
+    compact_test: Metrics
+    summary: SearchSummary
+    seconds: dict[str, float]
+    """Per stage."""
+    peak_memory: int
+    """Bytes: resident on CPU, allocated on GPU."""
+    device: str
+    settings: dict[str, Any]
+    versions: dict[str, str]

@@ -1,0 +1,110 @@
+"""Fields with their cardinalities, and the embedding columns laid out over them."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwise.core.errors import DataError
+
+UNKNOWN: Final = 0
+"""The id, in every field, of values that the training rows do not hold often enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One categorical input. Its ids are 0 (`unknown`) to cardinality - 1."""
+
+    name: str
+    cardinality: int
+
+    def __post_init__(self) -> None:
+        if self.cardinality < 1:
+            raise DataError(
+                f"Field '{self.name}' has cardinality {self.cardinality}. Allowed: 1 or more. Check the vocabulary."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Named fields in column order."""
+
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        if not self.fields:
+            raise DataError("A schema with no fields. Allowed: 1 or more. Name some fields.")
+        repeated = {name for name in self.names if self.names.count(name) > 1}
+        if repeated:
+            raise DataError(f"Repeated field names: {', '.join(sorted(repeated))}. Names must differ. Rename them.")
+
+    @classmethod
+    def of(cls, **cardinalities: int) -> "Schema":
+        """A schema from `name=cardinality` pairs."""
+        return cls(tuple(Field(name, count) for name, count in cardinalities.items()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The field names, in order."""
+        return tuple(field.name for field in self.fields)
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """The number of ids of each field, in order."""
+        return tuple(field.cardinality for field in self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def layout(self, width: int) -> "Layout":
+        """Columns of one base width, never more than a field has ids: min(width, cardinality)."""
+        return Layout(self, tuple(min(width, count) for count in self.cardinalities))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A list of `{"name", "cardinality"}`."""
+        return [{"name": f.name, "cardinality": f.cardinality} for f in self.fields]
+
+    @classmethod
+    def from_json(cls, values: list[dict[str, Any]]) -> "Schema":
+        """The inverse of `to_json`."""
+        return cls(tuple(Field(str(v["name"]), int(v["cardinality"])) for v in values))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A width for every field, 0 included: the S columns of a model, field after field."""
+
+    schema: Schema
+    widths: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.widths) != len(self.schema):
+            raise DataError(f"{len(self.widths)} widths for {len(self.schema)} fields. Give one each.")
+        if min(self.widths) < 0:
+            raise DataError(f"Widths {self.widths}. Allowed: 0 or more each.")
+
+    @property
+    def columns(self) -> int:
+        """S, the number of columns of all fields."""
+        return sum(self.widths)
+
+    @property
+    def params(self) -> int:
+        """Numbers stored in all tables: cardinality times width, summed."""
+        return int(sum(c * w for c, w in zip(self.schema.cardinalities, self.widths, strict=True)))
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first column of each field, and S at the end."""
+        return tuple(int(n) for n in np.concatenate([[0], np.cumsum(self.widths)]))
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The field index of every column, (S,)."""
+        return np.repeat(np.arange(len(self.schema)), self.widths)
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The cardinality of every column's field, (S,): what a column costs in parameters."""
+        return np.asarray(self.schema.cardinalities, dtype=np.int64)[self.owners]

@@ -1,0 +1,98 @@
+"""Settings are frozen, validated values; files and flags become them, with every problem told at once."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.names import unknown
+
+Values = dict[str, Any]
+S = TypeVar("S", bound="Settings")
+
+
+class Settings(BaseModel):
+    """Base of every settings value: unknown keys are refused, values cannot change."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+    def values(self) -> Values:
+        """The settings as plain values, as they stand in TOML."""
+        return self.model_dump(mode="json")
+
+
+def validate(cls: type[S], values: Mapping[str, Any], where: str) -> tuple[S | None, list[str]]:
+    """The settings, or nothing and one line for every problem."""
+    try:
+        return cls.model_validate(values), []
+    except ValidationError as error:
+        problems = error.errors()
+        paths = [problem["loc"] for problem in problems]
+        # a list that lost its only entry to a problem is not a second problem
+        inner = [p for p in problems if not any(p["loc"] == other[: len(p["loc"])] != other for other in paths)]
+        return None, [_sentence(cls, dict(problem), where) for problem in inner]
+
+
+def _sentence(cls: type[BaseModel], problem: Values, where: str) -> str:
+    path = [str(part) for part in problem["loc"]]
+    if problem["type"] == "extra_forbidden":
+        for part in path[:-1]:
+            inner = cls.model_fields[part].annotation
+            cls = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else cls
+        return unknown(".".join([where, *path[:-1]]), path[-1], cls.model_fields)
+    what = problem["msg"].removeprefix("Value error, ")
+    return f"[{where}] {'.'.join(path)} = {problem['input']!r}: {what[0].lower()}{what[1:].rstrip('.')}."
+
+
+def read_toml(path: Path) -> Values:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"Cannot read settings '{path}' ({error.strerror}). Name a TOML file.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"Settings '{path}' are not TOML: {error}. Mend that line.") from error
+
+
+def override(values: Values, sets: Sequence[str]) -> Values:
+    """Values with `table.key=value` flags laid over them; a value is read as TOML, else as text."""
+    result: Values = json.loads(json.dumps(values))
+    for text in sets:
+        path, equals, value = text.partition("=")
+        *tables, key = path.strip().split(".")
+        if not equals or not tables or not all([*tables, key]):
+            raise SettingsError(f"--set '{text}' is not understood. Say --set table.key=value.")
+        inner = result
+        for table in tables:
+            inner = inner.setdefault(table, {})
+            if not isinstance(inner, dict):
+                raise SettingsError(f"--set '{text}': '{table}' is a value, not a table. Leave '.{key}' out.")
+        inner[key] = _toml_value(value.strip())
+    return result
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def fingerprint(value: Any) -> str:
+    """Sixteen hex digits that stand for a plain value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def differing(old: Any, new: Any, where: str = "") -> list[str]:
+    """The keys in which two plain values differ, each as `table.key (old -> new)`."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = sorted(old.keys() | new.keys())
+        return [line for key in keys for line in differing(old.get(key), new.get(key), f"{where}.{key}")]
+    return [] if old == new else [f"{where.lstrip('.')} ({old!r} -> {new!r})"]

@@ -1,0 +1,60 @@
+"""Batches by slicing whole arrays: rows are gathered where the arrays lie, never collated one by one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from fieldwise.data.store import Split
+
+RESIDENT_SHARE: Final = 0.5
+"""A split moves to the GPU when it takes less than this share of the memory free there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some encoded rows on the training device."""
+
+    ids: Tensor
+    """(B, F), int32"""
+    labels: Tensor
+    """(B,), float32"""
+
+
+class Batches:
+    """A split as tensors: on the device when it fits there, else mapped from disk and sent batch by batch."""
+
+    def __init__(self, split: Split, device: torch.device) -> None:
+        self._device = device
+        home = device if device.type != "cuda" or _fits(split, device) else torch.device("cpu")
+        self._ids = torch.from_numpy(split.ids).to(home)
+        self._labels = torch.from_numpy(split.labels).to(home)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def shuffled(self, size: int) -> Iterator[Batch]:
+        """Batches in an order drawn from torch's global randomness; the last may be smaller."""
+        order = torch.randperm(len(self)).to(self._ids.device)
+        for index in order.split(size):
+            yield self._batch(self._ids[index], self._labels[index])
+
+    def endless(self, size: int) -> Iterator[Batch]:
+        """Shuffled batches, pass after pass."""
+        while True:
+            yield from self.shuffled(size)
+
+    def ordered(self, size: int) -> Iterator[Batch]:
+        """Batches in the order of the split."""
+        for start in range(0, len(self), size):
+            yield self._batch(self._ids[start : start + size], self._labels[start : start + size])
+
+    def _batch(self, ids: Tensor, labels: Tensor) -> Batch:
+        return Batch(ids.to(self._device, non_blocking=True), labels.to(self._device, torch.float32))
+
+
+def _fits(split: Split, device: torch.device) -> bool:
+    free, _ = torch.cuda.mem_get_info(device)
+    return split.ids.nbytes + split.labels.nbytes < RESIDENT_SHARE * free

@@ -1,0 +1,66 @@
+"""The values of a field and their ids."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from fieldwise.core.schema import UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Known values, the most frequent first; a value's id is its place counted from 1. Null is a value too."""
+
+    values: pa.Array
+    counts: pa.Array
+
+    @property
+    def cardinality(self) -> int:
+        """Known values and `unknown`."""
+        return len(self.values) + 1
+
+    def encode(self, column: pa.Array) -> NDArray[np.int32]:
+        """The ids of raw values, (rows,); unseen ones become `unknown`."""
+        places = pc.index_in(column.cast(self.values.type), value_set=self.values)
+        ids = pc.fill_null(pc.add(places, 1), UNKNOWN).to_numpy(zero_copy_only=False)
+        return np.asarray(ids, dtype=np.int32)
+
+    def save(self, path: Path) -> None:
+        """Writes Parquet with the columns value and count; the first row has id 1."""
+        pq.write_table(pa.table({"value": self.values, "count": self.counts}), path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Vocabulary":
+        """The inverse of `save`."""
+        table = pq.read_table(path).combine_chunks()
+        return cls(table["value"].combine_chunks(), table["count"].combine_chunks())
+
+
+class Counter:
+    """Counts the values of one field, batch by batch."""
+
+    def __init__(self) -> None:
+        self._parts: list[pa.Table] = []
+
+    def add(self, column: pa.Array) -> None:
+        """Counts one batch more."""
+        found = pc.value_counts(column)
+        self._parts.append(pa.table({"value": found.field("values"), "count": found.field("counts")}))
+        if len(self._parts) >= 32:  # keeps memory bound by the values, not by the rows
+            self._parts = [self._merged()]
+
+    def _merged(self) -> pa.Table:
+        merged = pa.concat_tables(self._parts).group_by("value").aggregate([("count", "sum")])
+        return merged.rename_columns({"count_sum": "count"}).select(["value", "count"])
+
+    def vocabulary(self, min_count: int) -> Vocabulary:
+        """Values seen at least `min_count` times, by falling count, then by value."""
+        table = self._merged()
+        table = table.filter(pc.greater_equal(table["count"], min_count))
+        table = table.sort_by([("count", "descending"), ("value", "ascending")]).combine_chunks()
+        return Vocabulary(table["value"].combine_chunks(), table["count"].combine_chunks())

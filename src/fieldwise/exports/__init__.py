@@ -1,0 +1,1 @@
+"""Models to folders and back; needs no training code."""

@@ -1,0 +1,23 @@
+"""Base models: an embedding, a head, and how to slice them."""
+
+from typing import TYPE_CHECKING, Final
+
+from fieldwise.core.names import by_class
+
+if TYPE_CHECKING:
+    from fieldwise.models.autoint import AutoInt as AutoInt
+    from fieldwise.models.dcnv2 import DCNv2 as DCNv2
+    from fieldwise.models.deepfm import DeepFM as DeepFM
+    from fieldwise.models.fm import FM as FM
+
+MODELS: Final = {
+    "autoint": "fieldwise.models.autoint:AutoInt",
+    "dcnv2": "fieldwise.models.dcnv2:DCNv2",
+    "deepfm": "fieldwise.models.deepfm:DeepFM",
+    "fm": "fieldwise.models.fm:FM",
+}
+
+
+def __getattr__(name: str) -> type:
+    """Models by class name."""
+    return by_class(MODELS, __name__, name)

@@ -1,0 +1,97 @@
+"""AutoInt (Song et al. 2019): self-attention between lifted fields."""
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from fieldwise.core.mask import Mask
+from fieldwise.core.schema import Layout
+from fieldwise.models.layers import Lift, mlp
+from fieldwise.models.model import Head, Model, Slices, kept_fields, live_fields
+
+
+class AutoInt(Model):
+    """Layers of multi-head self-attention with residual and ReLU, and an MLP if `hidden` is set."""
+
+    common: int = Field(16, ge=1)
+    """The width every field is lifted to."""
+    layers: int = Field(3, ge=1)
+    """Attention layers."""
+    heads: int = Field(2, ge=1)
+    """Heads per layer; they divide `attention`."""
+    attention: int = Field(16, ge=1)
+    """Width of a field after each attention layer, all heads together."""
+    hidden: tuple[int, ...] = ()
+    """Sizes of the MLP beside the attention; none by default."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """After each hidden layer of the MLP."""
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> "AutoInt":
+        if self.attention % self.heads:
+            raise ValueError(f"heads ({self.heads}) must divide attention ({self.attention})")
+        return self
+
+    def head(self, layout: Layout) -> Head:
+        """A new head over these columns."""
+        return AutoIntHead(layout, self)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention over fields: (B, F, before) to (B, F, after)."""
+
+    def __init__(self, before: int, after: int, heads: int) -> None:
+        super().__init__()
+        self._heads = heads
+        self.query = nn.Linear(before, after, bias=False)
+        self.key = nn.Linear(before, after, bias=False)
+        self.value = nn.Linear(before, after, bias=False)
+        self.residual = nn.Linear(before, after, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Each field with what it attends to; products are not scaled, as in the original."""
+        query, key, value = (
+            part(x).unflatten(2, (self._heads, -1)).transpose(1, 2)  # (B, heads, F, D / heads)
+            for part in (self.query, self.key, self.value)
+        )
+        weights = torch.softmax(query @ key.transpose(2, 3), dim=3)  # (B, heads, F, F)
+        mixed = (weights @ value).transpose(1, 2).flatten(2)  # (B, F, D)
+        return torch.relu(mixed + self.residual(x))
+
+
+class AutoIntHead(Head):
+    """Lift, attention layers and a linear output.
+
+    A field of width 0 stays as a place that attends and is attended to, filled with zeros: it reads no ids, and the
+    softmax sees what it saw while the field was masked.
+    """
+
+    def __init__(self, layout: Layout, settings: AutoInt) -> None:
+        super().__init__()
+        fields, live = len(layout.schema), live_fields(layout)
+        self._common = settings.common
+        self.register_buffer("live", torch.tensor(live), persistent=False)
+        self.lift = Lift(layout, settings.common)
+        befores = (settings.common, *[settings.attention] * (settings.layers - 1))
+        self.attention = nn.Sequential(*(Attention(b, settings.attention, settings.heads) for b in befores))
+        self.out = nn.Linear(fields * settings.attention, 1)
+        self.deep = None
+        if settings.hidden:
+            body = mlp(len(live) * settings.common, settings.hidden, settings.dropout)
+            self.deep = nn.Sequential(*body, nn.Linear(settings.hidden[-1], 1, bias=False))
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Logits (B,) of the embedding v (B, S)."""
+        x = self.lift(v)  # (B, F, D)
+        logits: Tensor = self.out(self.attention(x).flatten(1)).squeeze(1)
+        if self.deep is None:
+            return logits
+        deep: Tensor = self.deep(x[:, self.get_buffer("live")].flatten(1))
+        return logits + deep.squeeze(1)
+
+    def slices(self, mask: Mask) -> Slices:
+        """Rows of the lift go with columns, inputs of the MLP with whole fields."""
+        slices: Slices = {"lift.weight": {0: torch.from_numpy(mask.indices)}}
+        if self.deep is not None:
+            slices["deep.0.weight"] = {1: kept_fields(mask, self._common)}
+        return slices

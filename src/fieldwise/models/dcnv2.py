@@ -1,0 +1,61 @@
+"""DCN-V2 (Wang et al. 2021): full-rank cross layers and an MLP, side by side over the flat embedding."""
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from fieldwise.core.mask import Mask
+from fieldwise.core.schema import Layout
+from fieldwise.models.layers import mlp
+from fieldwise.models.model import Head, Model, Slices
+
+
+class DCNv2(Model):
+    """Crosses bit by bit, so mixed widths need no lift; sizes as the paper's parameter counts pin them down."""
+
+    cross_layers: int = Field(3, ge=1)
+    """How many cross layers."""
+    hidden: tuple[int, ...] = Field((16, 16), min_length=1)
+    """Sizes of the MLP's layers."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """After each hidden layer."""
+
+    def has_first_order(self) -> bool:
+        """The output layer reads the embedding itself."""
+        return False
+
+    def head(self, layout: Layout) -> Head:
+        """A new head over these columns."""
+        return DCNv2Head(layout, self)
+
+
+class DCNv2Head(Head):
+    """Cross layers x <- x0 * (W x + b) + x, an MLP, and one linear output over both."""
+
+    def __init__(self, layout: Layout, settings: DCNv2) -> None:
+        super().__init__()
+        columns = layout.columns
+        self.cross = nn.ModuleList(nn.Linear(columns, columns) for _ in range(settings.cross_layers))
+        self.mlp = mlp(columns, settings.hidden, settings.dropout)
+        self.out = nn.Linear(columns + settings.hidden[-1], 1)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Logits (B,) of the embedding v (B, S)."""
+        x = v
+        for layer in self.cross:
+            x = torch.addcmul(x, v, layer(x))  # (B, S); a column that is 0 in v stays 0
+        logits: Tensor = self.out(torch.cat([x, self.mlp(v)], dim=1))
+        return logits.squeeze(1)
+
+    def slices(self, mask: Mask) -> Slices:
+        """A column goes from both sides of every cross layer, from the MLP's inputs and from the output's."""
+        kept = torch.from_numpy(mask.indices)
+        deep = torch.arange(mask.full.columns, self.out.in_features)
+        slices: Slices = {
+            "mlp.0.weight": {1: kept},
+            "out.weight": {1: torch.cat([kept, deep])},
+        }
+        for place in range(len(self.cross)):
+            slices[f"cross.{place}.weight"] = {0: kept, 1: kept}
+            slices[f"cross.{place}.bias"] = {0: kept}
+        return slices

@@ -1,0 +1,51 @@
+"""DeepFM (Guo et al. 2017): a factorization machine and an MLP over the same lifted embeddings."""
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from fieldwise.core.mask import Mask
+from fieldwise.core.schema import Layout
+from fieldwise.models.layers import Lift, mlp, pairwise
+from fieldwise.models.model import Head, Model, Slices, kept_fields, live_fields
+
+
+class DeepFM(Model):
+    """FM plus MLP; sizes as in the paper's preset."""
+
+    common: int = Field(16, ge=1)
+    """The width every field is lifted to."""
+    hidden: tuple[int, ...] = Field((16, 16), min_length=1)
+    """Sizes of the MLP's layers."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """After each hidden layer."""
+
+    def head(self, layout: Layout) -> Head:
+        """A new head over these columns."""
+        return DeepFMHead(layout, self)
+
+
+class DeepFMHead(Head):
+    """Lift, pairwise products and MLP; fields of width 0 do not enter the MLP."""
+
+    def __init__(self, layout: Layout, settings: DeepFM) -> None:
+        super().__init__()
+        live = live_fields(layout)
+        self._common = settings.common
+        self.register_buffer("live", torch.tensor(live), persistent=False)
+        self.lift = Lift(layout, settings.common)
+        self.mlp = mlp(len(live) * settings.common, settings.hidden, settings.dropout)
+        self.out = nn.Linear(settings.hidden[-1], 1)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Logits (B,) of the embedding v (B, S)."""
+        x = self.lift(v)  # (B, F, D)
+        deep: Tensor = self.out(self.mlp(x[:, self.get_buffer("live")].flatten(1)))
+        return pairwise(x) + deep.squeeze(1)
+
+    def slices(self, mask: Mask) -> Slices:
+        """Rows of the lift go with columns, inputs of the MLP with whole fields."""
+        return {
+            "lift.weight": {0: torch.from_numpy(mask.indices)},
+            "mlp.0.weight": {1: kept_fields(mask, self._common)},
+        }

@@ -1,0 +1,38 @@
+"""Factorization machine (Rendle 2010), with lifts so that mixed widths can interact (Ginart et al. 2021)."""
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from fieldwise.core.mask import Mask
+from fieldwise.core.schema import Layout
+from fieldwise.models.layers import Lift, pairwise
+from fieldwise.models.model import Head, Model, Slices
+
+
+class FM(Model):
+    """First-order weights, a bias and all pairwise inner products of the lifted fields."""
+
+    common: int = Field(16, ge=1)
+    """The width every field is lifted to."""
+
+    def head(self, layout: Layout) -> Head:
+        """A new head over these columns."""
+        return FMHead(layout, self.common)
+
+
+class FMHead(Head):
+    """Lift and pairwise products."""
+
+    def __init__(self, layout: Layout, common: int) -> None:
+        super().__init__()
+        self.lift = Lift(layout, common)
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Logits (B,) of the embedding v (B, S)."""
+        return pairwise(self.lift(v)) + self.bias
+
+    def slices(self, mask: Mask) -> Slices:
+        """Rows of the lift go with their columns."""
+        return {"lift.weight": {0: torch.from_numpy(mask.indices)}}

@@ -1,0 +1,101 @@
+"""What every base model is: settings that build a CTRModel, which is a head over a gated embedding."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from fieldwise.core.mask import Mask
+from fieldwise.core.records import Size
+from fieldwise.core.schema import Layout
+from fieldwise.core.settings import Settings
+from fieldwise.models.embedding import FieldEmbedding
+
+Slices = dict[str, dict[int, Tensor]]
+"""For a weight's name and axis, the entries that a compact model keeps."""
+
+
+class Head(nn.Module, ABC):
+    """From the flat embedding to a logit."""
+
+    @abstractmethod
+    def forward(self, v: Tensor) -> Tensor:
+        """Logits (B,) of the embedding v (B, S)."""
+
+    @abstractmethod
+    def slices(self, mask: Mask) -> Slices:
+        """Which entries of which weights stay when the mask's other columns go."""
+
+
+class CTRModel(nn.Module):
+    """Embedding and head, with first-order weights where the base model has them."""
+
+    def __init__(self, settings: "Model", layout: Layout, linear: Layout | None, head: Head) -> None:
+        super().__init__()
+        self.settings, self.layout, self.linear = settings, layout, linear
+        self.embedding = FieldEmbedding(layout, settings.init)
+        self.first_order = FieldEmbedding(linear, settings.init) if linear and linear.columns else None
+        self.head = head
+
+    def forward(self, ids: Tensor, gate: Tensor | None = None) -> Tensor:
+        """Logits (B,) of ids (B, F); a gate or mask (S,) multiplies the embedding."""
+        v = self.embedding(ids)  # (B, S)
+        logits: Tensor = self.head(v if gate is None else v * gate)
+        return logits if self.first_order is None else logits + self.first_order(ids).sum(1)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The fields that a prediction reads; ids of all others may hold anything."""
+        first = self.linear.widths if self.linear else (0,) * len(self.layout.widths)
+        rows = zip(self.layout.schema.names, self.layout.widths, first, strict=True)
+        return tuple(name for name, width, linear in rows if width or linear)
+
+    def size(self) -> Size:
+        """What the model stores."""
+        first = self.linear.params if self.linear else 0
+        everything = sum(weight.numel() for weight in self.parameters())
+        return Size(
+            columns=self.layout.columns,
+            embedding=self.layout.params,
+            first_order=first,
+            dense=everything - first - self.layout.params,
+        )
+
+
+class Model(Settings):
+    """Settings of a base model; `build` makes it."""
+
+    width: int = Field(16, ge=1)
+    """Base width of the full model's tables; a field with fewer ids has that many columns."""
+    init: float = Field(0.01, gt=0)
+    """Standard deviation of new embeddings."""
+
+    @abstractmethod
+    def head(self, layout: Layout) -> Head:
+        """A new head over these columns."""
+
+    def has_first_order(self) -> bool:
+        """Whether every field also has a weight of its own beside the embedding."""
+        return True
+
+    def build(self, layout: Layout, linear: Layout | None = None) -> CTRModel:
+        """A new model over these columns, drawn from torch's global randomness.
+
+        `linear` has width 1 for fields with a first-order weight and 0 for those without; all have one by default.
+        """
+        if linear is None and self.has_first_order():
+            linear = Layout(layout.schema, (1,) * len(layout.schema))
+        return CTRModel(self, layout, linear, self.head(layout))
+
+
+def kept_fields(mask: Mask, each: int) -> Tensor:
+    """For inputs of `each` numbers a field, those of the fields that keep a column."""
+    before = [j for j, width in enumerate(mask.full.widths) if width]
+    places = [place for place, j in enumerate(before) if mask.widths[j]]
+    return (torch.tensor(places)[:, None] * each + torch.arange(each)).flatten()
+
+
+def live_fields(layout: Layout) -> list[int]:
+    """The fields with at least one column."""
+    return [j for j, width in enumerate(layout.widths) if width]

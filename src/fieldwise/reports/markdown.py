@@ -1,0 +1,102 @@
+"""A run as Markdown."""
+
+from collections.abc import Iterable, Sequence
+from statistics import mean, stdev
+
+from fieldwise.core.records import RunRecord
+
+Row = Sequence[object]
+
+
+def report(records: Sequence[RunRecord]) -> str:
+    """The whole report: results over all budgets and seeds, then where the columns went."""
+    first = records[0]
+    lines = [
+        f"# {first.search} on {first.source}, {first.model}",
+        "",
+        f"{len(records)} searches: budgets {', '.join(dict.fromkeys(r.budget for r in records))}; "
+        f"seeds {', '.join(dict.fromkeys(str(r.seed) for r in records))}. Device: {first.device}.",
+        "",
+        "## Full against compact",
+        "",
+        *table(RESULT_HEADS, results(records)),
+        "",
+        "Test figures are read once, at the end. Embedding counts the numbers in the tables; linear counts "
+        "first-order weights, which are not masked and stand outside the budget.",
+        "",
+        "## What the search evaluated and what it selected",
+        "",
+        *table(SEARCH_HEADS, searches(records)),
+        "",
+        "Validation AUC before retraining. For a hard deterministic gate the two agree; for soft or random gates the "
+        "gap shows how far the evaluated model is from the selected one.",
+    ]
+    for record in records:
+        lines += ["", f"## Widths, budget {record.budget}, seed {record.seed}", ""]
+        lines += table(WIDTH_HEADS, widths(record))
+    lines += ["", "## Seconds per stage", "", *table(SECOND_HEADS, seconds(records))]
+    lines += ["", "Versions: " + ", ".join(f"{name} {v}" for name, v in first.versions.items()) + "."]
+    return "\n".join(lines) + "\n"
+
+
+RESULT_HEADS = ("budget", "seed", "model", "columns", "embedding", "linear", "dense", "test AUC", "log loss")
+SEARCH_HEADS = ("budget", "seed", "evaluated", "selected", "steps", "live before finish", "re-activations")
+WIDTH_HEADS = ("field", "cardinality", "width before", "width after", "parameters saved")
+SECOND_HEADS = ("budget", "seed", "pretrain", "search", "retrain", "peak memory")
+
+
+def results(records: Sequence[RunRecord]) -> Iterable[Row]:
+    """Two rows a record, full and compact, and their mean and spread over seeds where there are several."""
+    for record in records:
+        for name, size, test in (
+            ("full", record.full_size, record.full_test),
+            ("compact", record.compact_size, record.compact_test),
+        ):
+            sizes = (f"{n:,}" for n in (size.columns, size.embedding, size.first_order, size.dense))
+            yield record.budget, record.seed, name, *sizes, f"{test.auc:.4f}", f"{test.log_loss:.4f}"
+    for budget in dict.fromkeys(record.budget for record in records):
+        same = [record for record in records if record.budget == budget]
+        if len(same) > 1:
+            for name, tests in (
+                ("full", [r.full_test for r in same]),
+                ("compact", [r.compact_test for r in same]),
+            ):
+                spreads = _spread([test.auc for test in tests]), _spread([test.log_loss for test in tests])
+                yield budget, f"all {len(same)}", name, "", "", "", "", *spreads
+
+
+def searches(records: Sequence[RunRecord]) -> Iterable[Row]:
+    """How each search ended."""
+    for record in records:
+        s = record.summary
+        evaluated = "-" if s.evaluated_auc is None else f"{s.evaluated_auc:.6f}"
+        live = "-" if s.raw_live is None else s.raw_live
+        yield record.budget, record.seed, evaluated, f"{s.selected_auc:.6f}", s.steps, live, s.reactivations
+
+
+def widths(record: RunRecord) -> Iterable[Row]:
+    """One row a field, and their sum."""
+    rows = list(zip(record.fields, record.cardinalities, record.widths_before, record.widths_after, strict=True))
+    for name, cardinality, before, after in rows:
+        yield name, f"{cardinality:,}", before, after, f"{cardinality * (before - after):,}"
+    saved = sum(cardinality * (before - after) for _, cardinality, before, after in rows)
+    counts = sum(record.cardinalities), sum(record.widths_before), sum(record.widths_after)
+    yield "all", f"{counts[0]:,}", counts[1], counts[2], f"{saved:,}"
+
+
+def seconds(records: Sequence[RunRecord]) -> Iterable[Row]:
+    """Where the time went; one pretraining serves all budgets of a seed."""
+    for r in records:
+        stages = (f"{r.seconds[stage]:.1f}" for stage in ("pretrain", "search", "retrain"))
+        yield r.budget, r.seed, *stages, f"{r.peak_memory / 2**20:,.0f} MiB"
+
+
+def table(heads: Sequence[str], rows: Iterable[Row]) -> list[str]:
+    """A Markdown table; a bar inside a cell is escaped."""
+    body = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    lines = [list(heads), ["---"] * len(heads), *body]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{mean(values):.4f} ± {stdev(values):.4f}"

@@ -1,0 +1,123 @@
+"""Everything a user can choose for a run, from a TOML file and flags, checked in one go."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pydantic import Field
+
+from fieldwise.core.budget import Budget, BudgetText
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.names import name_of, resolve, unknown
+from fieldwise.core.settings import Settings, Values, validate
+from fieldwise.data import SOURCES
+from fieldwise.data.planted import Planted
+from fieldwise.data.source import Source
+from fieldwise.data.split import RandomSplit
+from fieldwise.models import MODELS
+from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.model import Model
+from fieldwise.searches import SEARCHES
+from fieldwise.searches.gated import HAM
+from fieldwise.searches.search import Search
+from fieldwise.train.stages import Pretrain, Retrain
+from fieldwise.train.task import Device
+
+T = TypeVar("T", bound=Settings)
+
+
+class Run(Settings):
+    """What is run: which budgets and seeds, where."""
+
+    budgets: tuple[BudgetText, ...] = Field((Budget.percent(25),), min_length=1)
+    """One search for each, all from one pretrained model."""
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    """One pretraining for each."""
+    device: Device = "auto"
+    """auto, cpu or cuda; auto takes CUDA where there is one."""
+    dataset: Path | None = None
+    """A prepared dataset folder; without it the source is prepared inside the run folder."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """One value for each table of a settings file."""
+
+    run: Run = field(default_factory=Run)
+    data: Source = field(default_factory=Planted)
+    split: RandomSplit = field(default_factory=RandomSplit)
+    model: Model = field(default_factory=DCNv2)
+    pretrain: Pretrain = field(default_factory=Pretrain)
+    search: Search = field(default_factory=HAM)
+    retrain: Retrain = field(default_factory=Retrain)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> "RunSettings":
+        """Settings from plain tables; every problem of every table is told at once."""
+        reader = _Reader(values)
+        result = cls(
+            run=reader.table("run", Run),
+            data=reader.named("data", Source, SOURCES, "planted"),  # type: ignore[type-abstract]
+            split=reader.table("split", RandomSplit),
+            model=reader.named("model", Model, MODELS, "dcnv2"),  # type: ignore[type-abstract]
+            pretrain=reader.table("pretrain", Pretrain),
+            search=reader.named("search", Search, SEARCHES, "ham"),  # type: ignore[type-abstract]
+            retrain=reader.table("retrain", Retrain),
+        )
+        known = cls.__dataclass_fields__
+        reader.problems += [unknown("settings", name, known) for name in values if name not in known]
+        if reader.problems:
+            raise SettingsError("\n".join(reader.problems))
+        return result
+
+    def values(self) -> Values:
+        """Plain tables, as they stand in a settings file; `parse` reads them back."""
+        tables: Values = {
+            "run": self.run.values(),
+            "data": {"name": name_of(self.data, SOURCES), **self.data.values()},
+            "split": self.split.values(),
+            "model": {"name": name_of(self.model, MODELS), **self.model.values()},
+            "pretrain": self.pretrain.values(),
+            "search": {"name": name_of(self.search, SEARCHES), **self.search.values()},
+            "retrain": self.retrain.values(),
+        }
+        return {table: {k: v for k, v in inner.items() if v is not None} for table, inner in tables.items()}
+
+
+class _Reader:
+    """Reads tables, and gathers problems instead of stopping at the first.
+
+    A table with problems gives None, which nobody sees: `parse` raises the problems.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        self.problems: list[str] = []
+
+    def table(self, name: str, cls: type[T]) -> T:
+        return self._read(name, cls, self._inner(name))
+
+    def named(self, name: str, base: type[T], table: Mapping[str, str], default: str) -> T:
+        inner = self._inner(name)
+        try:
+            cls = resolve(name, table, str(inner.pop("name", default)))
+        except SettingsError as error:
+            self.problems.append(str(error))
+            return cast(T, None)
+        if not issubclass(cls, base):
+            self.problems.append(f"[{name}] '{cls.__name__}' is no {base.__name__}. Choose from: {', '.join(table)}.")
+            return cast(T, None)
+        return self._read(name, cls, inner)
+
+    def _inner(self, name: str) -> Values:
+        inner = self._values.get(name, {})
+        if isinstance(inner, Mapping):
+            return dict(inner)
+        self.problems.append(f"[{name}] must be a table, got {inner!r}. Write [{name}] and its keys below.")
+        return {}
+
+    def _read(self, name: str, cls: type[T], inner: Values) -> T:
+        found, problems = validate(cls, inner, name)
+        self.problems += problems
+        return cast(T, found)

@@ -1,0 +1,29 @@
+"""Searches: from a task and a budget to a mask and the compact model it selects."""
+
+from typing import TYPE_CHECKING, Final
+
+from fieldwise.core.names import by_class
+
+if TYPE_CHECKING:
+    from fieldwise.searches.gated import HAM as HAM
+    from fieldwise.searches.gated import SAM as SAM
+    from fieldwise.searches.gated import HamP as HamP
+    from fieldwise.searches.gated import SamGS as SamGS
+    from fieldwise.searches.gated import SamSigmoid as SamSigmoid
+    from fieldwise.searches.random import Random as Random
+    from fieldwise.searches.uniform import Uniform as Uniform
+
+SEARCHES: Final = {
+    "ham": "fieldwise.searches.gated:HAM",
+    "ham-p": "fieldwise.searches.gated:HamP",
+    "random": "fieldwise.searches.random:Random",
+    "sam": "fieldwise.searches.gated:SAM",
+    "sam-gs": "fieldwise.searches.gated:SamGS",
+    "sam-sigmoid": "fieldwise.searches.gated:SamSigmoid",
+    "uniform": "fieldwise.searches.uniform:Uniform",
+}
+
+
+def __getattr__(name: str) -> type:
+    """Search settings by class name."""
+    return by_class(SEARCHES, __name__, name)

@@ -1,0 +1,182 @@
+"""The gated searches: weights on training batches, a gate on validation batches, step by step in turn.
+
+The framework of the paper (Algorithm 1, Search). Ours: the exact finish (the best-scored columns that fit the budget),
+and that the gate's step sees the model as an evaluation sees it, without touching its statistics.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from fieldwise.core.budget import Budget, BudgetText
+from fieldwise.core.mask import Mask
+from fieldwise.core.records import Epoch, SearchSummary
+from fieldwise.core.select import select
+from fieldwise.data.batches import Batch
+from fieldwise.gates import ham, ham_p, sam, sam_gs, sam_sigmoid
+from fieldwise.gates.gate import Gate, GateSettings
+from fieldwise.models.compact import compact
+from fieldwise.models.model import CTRModel
+from fieldwise.searches.search import Search, SearchResult
+from fieldwise.searches.trace import Trace
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.loop import Listener, Plan, Training, fit
+from fieldwise.train.task import Task
+
+
+class Gated(Search):
+    """What all gated searches share; each names its gate."""
+
+    gate: GateSettings
+    """The gate and its steps."""
+    epochs: int = Field(10, ge=1)
+    """Passes over the training rows; the paper's 10."""
+    batch: int = Field(2048, ge=2)
+    """Rows per step, of training and validation batches alike."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Of Adam, on the weights."""
+    stages: tuple[BudgetText, ...] = ()
+    """Larger budgets to search first, each from the columns the one before kept (multi-stage search)."""
+    trace_every: int = Field(10, ge=1)
+    """Steps between two recorded rows of scores."""
+
+    def stop(self, stage: "Stage", history: list[Epoch]) -> bool:
+        """Whether the search may end before its last epoch; only a hard, deterministic gate can tell."""
+        return False
+
+    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+        """Searches stage after stage, the last with the budget itself."""
+        model = task.starting_model()
+        mask = Mask.all(model.layout)
+        done: list[Stage] = []
+        for place, bound in enumerate((*self.stages, budget)):
+            stage = Stage(self, task, model, mask, bound.fixed(mask.full))
+            stage.run(folder / f"stage-{place}" if folder else None, listener)
+            model, mask = stage.small, stage.mask
+            done.append(stage)
+        summary = SearchSummary(
+            steps=sum(len(stage.trace.live) for stage in done),
+            epochs=sum(len(stage.history) - 1 for stage in done),
+            evaluated_auc=done[-1].evaluated_auc,
+            selected_auc=evaluate(model, task.valid).auc,
+            raw_live=done[-1].raw_live,
+            reactivations=sum(int(n) for stage in done for n in stage.trace.reactivated),
+        )
+        history = tuple(epoch for stage in done for epoch in stage.history)
+        traces = tuple(stage.trace for stage in done)
+        seconds = sum(epoch.seconds for epoch in history)
+        return SearchResult(budget, mask, model, summary, history, traces, seconds)
+
+
+class Stage:
+    """One search of a gate, over the columns that a model has."""
+
+    def __init__(self, settings: Gated, task: Task, model: CTRModel, before: Mask, budget: Budget) -> None:
+        self._settings, self._task, self._model = settings, task, model
+        self._before, self._budget = before, budget
+        costs = torch.from_numpy(budget.costs(model.layout)).to(task.torch_device)
+        self.gate: Gate = settings.gate.build(costs, budget.limit(model.layout))
+        self.trace = Trace.over(before, self.gate.limit, settings.trace_every)
+        self.history: list[Epoch] = []
+        self._valid: Iterator[Batch] = iter(())
+
+    def run(self, folder: Path | None, listener: Listener | None) -> None:
+        """Searches, then selects exactly the best columns within the budget."""
+        settings = self._settings
+        training = Training(batch=settings.batch, learning_rate=settings.learning_rate, epochs=settings.epochs)
+        plan = Plan(
+            stage="search",
+            forward=lambda ids: self._model(ids, self.gate.draw()),
+            evaluate=lambda: evaluate(self._model, self._task.valid, self.gate.mean()),
+            stop=lambda history: settings.stop(self, history),
+            keep_best=False,
+            begin_epoch=self._begin_epoch,
+            before_step=self._gate_step,
+            beside=self,
+        )
+        self.history = fit(self._model, self._task, training, plan, folder, listener)
+        inner = select(self.gate.scores().cpu().numpy(), self._model.layout, self._budget)
+        values = torch.from_numpy(inner.vector).float().to(self._task.torch_device)
+        self.raw_live = int(self.gate.live().sum())
+        self.evaluated_auc = evaluate(self._model, self._task.valid, self.gate.settled(values)).auc
+        self.mask = self._before.then(inner)
+        self.small = compact(self._model, inner).eval()
+
+    def _begin_epoch(self) -> None:
+        self._valid = self._task.valid.endless(self._settings.batch)
+
+    def _gate_step(self) -> None:
+        """One step of the gate on a validation batch; no weight gets a gradient."""
+        batch = next(self._valid)
+        values = self.gate.draw().requires_grad_()
+        self._model.eval()
+        with torch.enable_grad():
+            loss = functional.binary_cross_entropy_with_logits(self._model(batch.ids, values), batch.labels)
+        (grad,) = torch.autograd.grad(loss, values)
+        self._model.train()
+        before = self.gate.live()
+        self.gate.step(grad)
+        self.trace.record(self.gate, before, self.gate.live())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps beside the model."""
+        return {"alpha": self.gate.alpha, **self.trace.tensors()}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Takes a checkpoint back."""
+        self.gate.alpha = tensors["alpha"]
+        self.trace.restore(tensors)
+
+
+class HAM(Gated):
+    """The paper's method: a hard gate, whose evaluated model is the selected model."""
+
+    gate: ham.HAM = Field(default_factory=ham.HAM)
+    """The gate and its steps."""
+    patience: int = Field(3, ge=0)
+    """Stop once the size has been near the target for so many epochs with no better validation AUC; 0: never."""
+    near: float = Field(0.25, ge=0)
+    """How near the live cost must be to the target, as a share of it, to count as there."""
+
+    def stop(self, stage: Stage, history: list[Epoch]) -> bool:
+        """Near the target, and the best of the epochs there is `patience` epochs old."""
+        if not self.patience or len(history) < 2:
+            return False
+        steps = len(stage.trace.live) // (len(history) - 1)
+        costs = torch.stack(stage.trace.cost).float().cpu().split(steps)
+        gap = [abs(float(cost[-max(1, steps // 10) :].mean()) / stage.gate.limit - 1) for cost in costs]
+        away = [place for place, distance in enumerate(gap, start=1) if distance > self.near]
+        aucs = [epoch.auc for epoch in history][max(away, default=0) + 1 :]
+        return len(aucs) > self.patience and aucs.index(max(aucs)) < len(aucs) - self.patience
+
+
+class SAM(Gated):
+    """Soft masks in [0, 1] (DNIS)."""
+
+    gate: sam.SAM = Field(default_factory=sam.SAM)
+    """The gate and its steps."""
+
+
+class SamSigmoid(Gated):
+    """Soft masks through a sigmoid."""
+
+    gate: sam_sigmoid.SamSigmoid = Field(default_factory=sam_sigmoid.SamSigmoid)
+    """The gate and its steps."""
+
+
+class SamGS(Gated):
+    """Soft masks under Gumbel noise."""
+
+    gate: sam_gs.SamGS = Field(default_factory=sam_gs.SamGS)
+    """The gate and its steps."""
+
+
+class HamP(Gated):
+    """Hard random masks."""
+
+    gate: ham_p.HamP = Field(default_factory=ham_p.HamP)
+    """The gate and its steps."""

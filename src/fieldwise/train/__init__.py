@@ -1,0 +1,1 @@
+"""Fitting weights: the task, one loop, its optimiser, regularity, evaluation and checkpoints."""

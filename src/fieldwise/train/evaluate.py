@@ -1,0 +1,51 @@
+"""Exact AUC and log loss."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fieldwise.core.errors import DataError
+from fieldwise.core.records import Metrics
+from fieldwise.data.batches import Batches
+from fieldwise.data.store import Split
+from fieldwise.models.model import CTRModel
+
+ROWS = 16_384
+"""Rows per forward of an evaluation."""
+
+
+def evaluate(model: CTRModel, rows: Batches | Split, gate: Tensor | None = None) -> Metrics:
+    """AUC and log loss of a model, or of a gated one, on rows."""
+    batches = rows if isinstance(rows, Batches) else Batches(rows, next(model.parameters()).device)
+    logits, labels = predict(model, batches, gate)
+    return Metrics(auc=auc(logits, labels), log_loss=log_loss(logits, labels), rows=len(batches))
+
+
+@torch.no_grad()
+def predict(model: CTRModel, batches: Batches, gate: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Logits and labels of all rows, in order."""
+    training = model.training
+    model.eval()
+    parts = [(model(batch.ids, gate), batch.labels) for batch in batches.ordered(ROWS)]
+    model.train(training)
+    return torch.cat([logits for logits, _ in parts]), torch.cat([labels for _, labels in parts])
+
+
+def auc(scores: Tensor, labels: Tensor) -> float:
+    """The exact area under the ROC curve; pairs with equal scores count a half."""
+    values, order = torch.sort(scores)
+    _, counts = torch.unique_consecutive(values, return_counts=True)
+    ends = counts.cumsum(0)
+    clicks_until = torch.cat([counts.new_zeros(1), labels[order].long().cumsum(0)[ends - 1]])
+    clicks = clicks_until.diff()  # per group of equal scores
+    others = counts - clicks
+    pairs = int(clicks.sum()) * int(others.sum())
+    if pairs == 0:
+        raise DataError("AUC needs rows of both labels; all labels are equal. Give more or other rows.")
+    won_twice = (clicks * (2 * (others.cumsum(0) - others) + others)).sum()
+    return int(won_twice) / (2 * pairs)
+
+
+def log_loss(logits: Tensor, labels: Tensor) -> float:
+    """The mean binary cross-entropy, summed in double precision."""
+    return float(functional.binary_cross_entropy_with_logits(logits.double(), labels.double()))

@@ -1,0 +1,208 @@
+"""The one training loop: pretraining, searching and retraining are this, with other arguments."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from fieldwise.core.errors import TrainingError
+from fieldwise.core.records import Epoch, Metrics
+from fieldwise.core.settings import Settings
+from fieldwise.models.model import CTRModel
+from fieldwise.train import checkpoint
+from fieldwise.train.checkpoint import Tensors, named, under, weights
+from fieldwise.train.randomness import randomness
+from fieldwise.train.task import Task
+
+CHECK_EVERY: Final = 100
+"""Steps between looks at the loss; each look waits for the GPU."""
+
+
+class Training(Settings):
+    """How weights are fitted; the paper's values are the defaults."""
+
+    batch: int = Field(2048, ge=2)
+    """Rows per step."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Of Adam."""
+    epochs: int = Field(50, ge=1)
+    """At most so many passes over the training rows."""
+    patience: int = Field(2, ge=1)
+    """Stop after so many epochs without a better validation AUC."""
+
+
+class Listener(Protocol):
+    """Hears how a training goes on; the command line draws progress from it."""
+
+    def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
+        """A step of `steps` in this epoch is done."""
+
+    def epoch(self, stage: str, epoch: Epoch) -> None:
+        """An epoch is done; number 0 is the model before the first."""
+
+
+class Silence:
+    """A listener that says nothing."""
+
+    def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
+        """Nothing."""
+
+    def epoch(self, stage: str, epoch: Epoch) -> None:
+        """Nothing."""
+
+
+class Stateful(Protocol):
+    """Something beside the model that a checkpoint must keep."""
+
+    def tensors(self) -> Tensors:
+        """Its state."""
+
+    def restore(self, tensors: Tensors) -> None:
+        """Takes a state back."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What differs between trainings."""
+
+    stage: str
+    """Names the training, in messages and for its randomness."""
+    forward: Callable[[Tensor], Tensor]
+    """Training logits (B,) of ids (B, F)."""
+    evaluate: Callable[[], Metrics]
+    """On the validation rows."""
+    stop: Callable[[list[Epoch]], bool]
+    """Whether to stop after these epochs."""
+    keep_best: bool
+    """Whether to end with the weights of the best validation AUC, or with the last."""
+    begin_epoch: Callable[[], None] = lambda: None
+    before_step: Callable[[], None] = lambda: None
+    """Called before every step on a training batch."""
+    penalty: Callable[[], Tensor] | None = None
+    """Added to the loss."""
+    beside: Stateful | None = None
+    """Kept in checkpoints beside the model."""
+
+
+def fit(
+    model: CTRModel,
+    task: Task,
+    settings: Training,
+    plan: Plan,
+    folder: Path | None = None,
+    listener: Listener | None = None,
+) -> list[Epoch]:
+    """Trains the model in place and returns its history, which begins with the model as it came.
+
+    With a folder, a checkpoint is written after every epoch, and a training found there goes on.
+    """
+    listener = listener or Silence()
+    optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, fused=True)
+    history, best = _resume(model, optimiser, plan, folder, task)
+    while len(history) <= settings.epochs and not plan.stop(history):
+        started, number = time.perf_counter(), len(history)
+        loss = None
+        if number:
+            with randomness(task.seed, plan.stage, number):
+                loss = _epoch(model, optimiser, task, settings, plan, number, listener)
+        metrics = plan.evaluate()
+        seconds = time.perf_counter() - started
+        history.append(Epoch(epoch=number, loss=loss, auc=metrics.auc, log_loss=metrics.log_loss, seconds=seconds))
+        if plan.keep_best and metrics.auc == max(epoch.auc for epoch in history):
+            best = weights(model)
+        if folder:
+            _save(folder, model, optimiser, plan, best, history)
+        listener.epoch(plan.stage, history[-1])
+    if best:
+        model.load_state_dict(best)
+    return history
+
+
+def _epoch(
+    model: CTRModel,
+    optimiser: torch.optim.Optimizer,
+    task: Task,
+    settings: Training,
+    plan: Plan,
+    number: int,
+    listener: Listener,
+) -> float:
+    """One pass over the training rows; the mean loss, penalty left out."""
+    model.train()
+    plan.begin_epoch()
+    steps = math.ceil(len(task.train) / settings.batch)
+    losses = torch.zeros(steps, device=task.torch_device)
+    for step, batch in enumerate(task.train.shuffled(settings.batch)):
+        if len(batch.labels) < 2:
+            continue  # batch normalisation needs two rows
+        plan.before_step()
+        loss = functional.binary_cross_entropy_with_logits(plan.forward(batch.ids), batch.labels)
+        total = loss if plan.penalty is None else loss + plan.penalty()
+        optimiser.zero_grad(set_to_none=True)
+        total.backward()
+        optimiser.step()
+        losses[step] = loss.detach()
+        if (step + 1) % CHECK_EVERY == 0 or step + 1 == steps:
+            _check(losses[: step + 1], plan.stage, number, steps)
+        listener.step(plan.stage, number, step + 1, steps)
+    return float(losses.mean())
+
+
+def _check(losses: Tensor, stage: str, epoch: int, steps: int) -> None:
+    wrong = (~torch.isfinite(losses)).nonzero()
+    if len(wrong):
+        step = int(wrong[0])
+        raise TrainingError(
+            f"The loss of {stage} became {float(losses[step])} at step {(epoch - 1) * steps + step + 1} "
+            f"(epoch {epoch}). It must be a finite number. The last good checkpoint is kept: "
+            "lower the learning rate or the regularity's strength, and run again in a new folder."
+        )
+
+
+def _save(
+    folder: Path,
+    model: CTRModel,
+    optimiser: torch.optim.Optimizer,
+    plan: Plan,
+    best: Tensors,
+    history: list[Epoch],
+) -> None:
+    tensors = named("model", model.state_dict())
+    tensors |= named("optimiser", checkpoint.optimiser_tensors(optimiser))
+    tensors |= named("best", best)
+    if plan.beside:
+        tensors |= named("beside", plan.beside.tensors())
+    checkpoint.save(folder, tensors, {"history": [epoch.to_json() for epoch in history]})
+
+
+def _resume(
+    model: CTRModel, optimiser: torch.optim.Optimizer, plan: Plan, folder: Path | None, task: Task
+) -> tuple[list[Epoch], Tensors]:
+    found = checkpoint.load(folder, task.torch_device) if folder else None
+    if found is None:
+        return [], {}
+    tensors, info = found
+    model.load_state_dict(under("model", tensors))
+    checkpoint.restore_optimiser(optimiser, under("optimiser", tensors))
+    if plan.beside:
+        plan.beside.restore(under("beside", tensors))
+    return [Epoch.model_validate(epoch) for epoch in info["history"]], under("best", tensors)
+
+
+def early_stop(patience: int) -> Callable[[list[Epoch]], bool]:
+    """Stops after `patience` epochs without a better validation AUC."""
+
+    def stop(history: list[Epoch]) -> bool:
+        if not history:
+            return False
+        aucs = [epoch.auc for epoch in history]
+        return len(aucs) - 1 - aucs.index(max(aucs)) >= patience
+
+    return stop

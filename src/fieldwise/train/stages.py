@@ -1,0 +1,98 @@
+"""Pretraining the full model and retraining the compact one."""
+
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from fieldwise.core.mask import Mask
+from fieldwise.core.records import Epoch
+from fieldwise.models.compact import compact
+from fieldwise.models.model import CTRModel
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.loop import Listener, Plan, Training, early_stop, fit
+from fieldwise.train.regularity import SoftOrthogonality
+from fieldwise.train.task import Task
+
+
+class Pretrain(Training):
+    """How the full model is trained."""
+
+    regularity: SoftOrthogonality = Field(default_factory=SoftOrthogonality)
+    """Soft orthogonality of the tables."""
+
+
+class Retrain(Training):
+    """How the compact model is trained on."""
+
+    drop_first_order: bool = False
+    """Whether fields that keep no column lose their first-order weights too, and are no longer needed."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model at its best validation AUC, and how it got there."""
+
+    model: CTRModel
+    history: list[Epoch]
+
+    @property
+    def seconds(self) -> float:
+        """Time spent, whether in one go or resumed."""
+        return sum(epoch.seconds for epoch in self.history)
+
+
+def pretrain(
+    task: Task,
+    settings: Pretrain | None = None,
+    folder: Path | None = None,
+    listener: Listener | None = None,
+) -> Trained:
+    """Trains the task's full model until early stop."""
+    settings = settings or Pretrain()
+    model = task.starting_model()
+    regularity = settings.regularity
+    plan = Plan(
+        stage="pretrain",
+        forward=model,
+        evaluate=lambda: evaluate(model, task.valid),
+        stop=early_stop(settings.patience),
+        keep_best=True,
+        penalty=(lambda: regularity.penalty(model.embedding)) if regularity.strength else None,
+    )
+    return _train(model, task, settings, plan, folder, listener)
+
+
+def retrain(
+    task: Task,
+    model: CTRModel,
+    settings: Retrain | None = None,
+    folder: Path | None = None,
+    listener: Listener | None = None,
+) -> Trained:
+    """Trains a compact model on until early stop; the model given is left as it was."""
+    settings = settings or Retrain()
+    small = deepcopy(model).to(task.torch_device)
+    if settings.drop_first_order:
+        small = compact(small, Mask.all(small.layout), drop_first_order=True)
+    plan = Plan(
+        stage="retrain",
+        forward=small,
+        evaluate=lambda: evaluate(small, task.valid),
+        stop=early_stop(settings.patience),
+        keep_best=True,
+    )
+    return _train(small, task, settings, plan, folder, listener)
+
+
+def _train(
+    model: CTRModel,
+    task: Task,
+    settings: Training,
+    plan: Plan,
+    folder: Path | None,
+    listener: Listener | None,
+) -> Trained:
+    history = fit(model, task, settings, plan, folder, listener)
+    return Trained(model.eval(), history)

@@ -1,0 +1,76 @@
+"""What training and searching may see."""
+
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+import torch
+
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.schema import Layout, Schema
+from fieldwise.data.batches import Batches
+from fieldwise.data.store import Dataset, Split
+from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.model import CTRModel, Model
+from fieldwise.train.randomness import randomness
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Training and validation rows, a base model, a seed, and optionally a model to start from. No test rows."""
+
+    schema: Schema
+    train_rows: Split
+    valid_rows: Split
+    model: Model = field(default_factory=DCNv2)
+    seed: int = 0
+    device: Device = "auto"
+    start: CTRModel | None = None
+
+    @classmethod
+    def of(cls, data: Dataset, model: Model | None = None, seed: int = 0, device: Device = "auto") -> "Task":
+        """A task over a dataset's train and valid splits."""
+        return cls(data.schema, data.train, data.valid, model or DCNv2(), seed, device)
+
+    def starting_from(self, model: CTRModel) -> "Task":
+        """The same task, with a model to start from."""
+        return replace(self, start=model)
+
+    @property
+    def layout(self) -> Layout:
+        """The columns of the full model."""
+        return self.schema.layout(self.model.width)
+
+    @cached_property
+    def torch_device(self) -> torch.device:
+        """Where the task computes."""
+        return choose_device(self.device)
+
+    @cached_property
+    def train(self) -> Batches:
+        """Training rows in batches."""
+        return Batches(self.train_rows, self.torch_device)
+
+    @cached_property
+    def valid(self) -> Batches:
+        """Validation rows in batches."""
+        return Batches(self.valid_rows, self.torch_device)
+
+    def new_model(self) -> CTRModel:
+        """A full model with fresh weights, the same for the same seed."""
+        with randomness(self.seed, "weights"):
+            return self.model.build(self.layout).to(self.torch_device)
+
+    def starting_model(self) -> CTRModel:
+        """A copy of the model to start from, or one with fresh weights."""
+        return self.new_model() if self.start is None else deepcopy(self.start).to(self.torch_device)
+
+
+def choose_device(name: Device) -> torch.device:
+    """The device a setting means; `auto` takes CUDA where there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("[run] device = 'cuda', but PyTorch sees no CUDA device here. Choose cpu or auto.")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")

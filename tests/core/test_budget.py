@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.errors import BudgetError
+from fieldwise.core.schema import Schema
+
+LAYOUT = Schema.of(user=50, gender=2, item=30).layout(16)  # widths 16, 2, 16
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("28", Budget.columns(28)),
+        ("28 columns", Budget.columns(28)),
+        (28, Budget.columns(28)),
+        ("27k parameters", Budget.parameters(27_000)),
+        ("1_000 params", Budget.parameters(1_000)),
+        ("2.5k parameters", Budget.parameters(2_500)),
+        ("512 KiB", Budget.bytes(512 * 1024)),
+        ("1 MB float16", Budget.bytes(10**6, "float16")),
+        ("900 bytes", Budget.bytes(900)),
+        ("25%", Budget.percent(25, "parameters")),
+        ("25% columns", Budget.percent(25, "columns")),
+        ("0.5% bytes", Budget.percent(0.5, "bytes")),
+        (Budget.columns(3), Budget.columns(3)),
+    ],
+)
+def test_text_becomes_a_budget(text: str | int | Budget, budget: Budget) -> None:
+    assert Budget.parse(text) == budget
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-3", "0 parameters", "101%", "0%", "", "many", "2.5", "28 rows", "nan", "1e400"]
+)
+def test_nonsense_is_refused(text: str) -> None:
+    with pytest.raises(BudgetError, match="Budget"):
+        Budget.parse(text)
+
+
+@given(
+    st.one_of(
+        st.builds(Budget.columns, st.integers(1, 10**6)),
+        st.builds(Budget.parameters, st.integers(1, 10**12)),
+        st.builds(Budget.bytes, st.integers(1, 10**12), st.sampled_from(["float32", "float16", "int8"])),
+        st.builds(Budget.percent, st.integers(1, 100), st.sampled_from(["columns", "parameters", "bytes"])),
+    )
+)
+def test_text_round_trips(budget: Budget) -> None:
+    assert Budget.parse(str(budget)) == budget
+    assert "/" not in budget.slug
+    assert " " not in budget.slug
+
+
+def test_costs_are_in_the_unit() -> None:
+    assert Budget.columns(1).costs(LAYOUT).sum() == 34
+    assert Budget.parameters(1).costs(LAYOUT).sum() == 50 * 16 + 2 * 2 + 30 * 16 == LAYOUT.params
+    assert Budget.bytes(1, "float16").costs(LAYOUT).sum() == 2 * LAYOUT.params
+    assert np.array_equal(Budget.parameters(1).costs(LAYOUT)[15:18], [50, 2, 2])
+
+
+def test_limits() -> None:
+    assert Budget.columns(34).limit(LAYOUT) == 34
+    assert Budget.percent(50, "columns").limit(LAYOUT) == 17
+    assert Budget.percent(100).limit(LAYOUT) == LAYOUT.params
+    assert Budget.percent(25).fixed(LAYOUT) == Budget.parameters(LAYOUT.params // 4)
+
+
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        (Budget.columns(35), "above the full size of 34 columns"),
+        (Budget.parameters(1), "the cheapest costs 2"),
+        (Budget.bytes(10**9), "above the full size"),
+        (Budget.percent(0.01), "holds no column"),
+    ],
+)
+def test_a_budget_that_cannot_be_met_says_what_can(budget: Budget, says: str) -> None:
+    with pytest.raises(BudgetError, match=says):
+        budget.limit(LAYOUT)
+
+
+def test_unit_and_dtype_are_checked() -> None:
+    with pytest.raises(BudgetError, match="Choose from: columns, parameters, bytes"):
+        Budget(3, "rows")  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="float32"):
+        Budget.bytes(3, "float12")

@@ -1,0 +1,93 @@
+import json
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldwise.core.budget import Budget, Unit
+from fieldwise.core.errors import MaskError
+from fieldwise.core.mask import Mask
+from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.select import select
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    fields = draw(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 6)), min_size=1, max_size=6))
+    schema = Schema.of(**{f"f{j}": c for j, (c, _) in enumerate(fields)})
+    return Layout(schema, tuple(min(c, w) for c, w in fields))
+
+
+@st.composite
+def masks(draw: st.DrawFn) -> Mask:
+    layout = draw(layouts())
+    return Mask.of(layout, draw(st.lists(st.booleans(), min_size=layout.columns, max_size=layout.columns)))
+
+
+@given(masks())
+def test_mask_round_trips_through_its_vector_and_json(mask: Mask) -> None:
+    assert Mask.of(mask.full, mask.vector) == mask
+    assert Mask.from_json(json.loads(json.dumps(mask.to_json()))) == mask
+    assert mask.columns == mask.vector.sum() == len(mask.indices)
+    assert mask.params == (mask.full.rows * mask.vector).sum()
+    assert np.array_equal(np.flatnonzero(mask.vector), mask.indices)
+
+
+@given(masks(), st.randoms())
+def test_a_mask_after_a_mask_is_one_mask(mask: Mask, random: "np.random.Generator") -> None:
+    inner = Mask.of(mask.layout, [random.choice([0, 1]) for _ in range(mask.columns)])
+    both = mask.then(inner)
+    assert both.widths == inner.widths
+    assert np.array_equal(both.indices, mask.indices[inner.indices])
+
+
+@given(layouts(), st.data())
+def test_select_is_within_the_budget_and_leaves_nothing_that_fits(layout: Layout, data: st.DataObject) -> None:
+    if layout.columns == 0:
+        return
+    scores = data.draw(st.lists(st.floats(-5, 5), min_size=layout.columns, max_size=layout.columns))
+    units: tuple[Unit, ...] = get_args(Unit)
+    unit = data.draw(st.sampled_from(units))
+    costs = Budget(1, unit).costs(layout)
+    limit = data.draw(st.integers(int(costs.min()), int(costs.sum())))
+    mask = select(scores, layout, Budget(limit, unit))
+    spent = int(costs[mask.vector].sum())
+    assert spent <= limit
+    left = costs[~mask.vector]
+    assert not len(left) or left.min() > limit - spent
+    if unit == "columns":
+        assert mask.columns == limit
+        kept, lost = np.asarray(scores)[mask.vector], np.asarray(scores)[~mask.vector]
+        assert not len(lost) or kept.min() >= lost.max()
+
+
+def test_select_takes_the_best_that_still_fits() -> None:
+    layout = Layout(Schema.of(big=10, small=2), (2, 2))
+    assert select([3, 2, 1, 0], layout, Budget.columns(2)).kept == ((0, 1), ())
+    assert select([3, 2, 1, 0], layout, Budget.parameters(14)).kept == ((0,), (0, 1))
+    assert select([0, 0, 0, 0], layout, Budget.columns(3)).kept == ((0, 1), (0,))
+
+
+def test_mask_json_is_readable(schema: Schema) -> None:
+    mask = Mask(schema.layout(3), ((0, 2), (), (1,), (0,)))
+    assert mask.to_json()["fields"][0] == {"name": "user", "cardinality": 50, "width": 3, "kept": [0, 2]}
+    assert mask.widths == (2, 0, 1, 1)
+    assert (mask.columns, mask.params) == (4, 2 * 50 + 30 + 7)
+
+
+def test_what_is_no_mask_is_refused(schema: Schema) -> None:
+    layout = schema.layout(3)
+    for vector in ([0.5] * 11, [1] * 10, [[1] * 11]):
+        with pytest.raises(MaskError):
+            Mask.of(layout, vector)
+    for kept in (((0, 3), (), (), ()), ((1, 0), (), (), ()), ((0,),)):
+        with pytest.raises(MaskError):
+            Mask(layout, kept)
+    with pytest.raises(MaskError, match="format"):
+        Mask.from_json({"format": "x"})
+    with pytest.raises(MaskError, match="damaged"):
+        Mask.from_json({**Mask.all(layout).to_json(), "fields": [{"name": "a", "cardinality": 3}]})
+    with pytest.raises(MaskError, match="Cannot follow"):
+        Mask.all(layout).then(Mask.all(schema.layout(2)))

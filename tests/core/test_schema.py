@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+
+from fieldwise.core.errors import DataError
+from fieldwise.core.schema import Field, Layout, Schema
+
+
+def test_a_field_never_has_more_columns_than_ids(schema: Schema) -> None:
+    assert schema.layout(16).widths == (16, 2, 16, 7)
+
+
+def test_layout_counts(schema: Schema) -> None:
+    layout = Layout(schema, (2, 0, 1, 3))
+    assert (layout.columns, layout.params) == (6, 2 * 50 + 30 + 3 * 7)
+    assert layout.starts == (0, 2, 2, 3, 6)
+    assert np.array_equal(layout.owners, [0, 0, 2, 3, 3, 3])
+    assert np.array_equal(layout.rows, [50, 50, 30, 7, 7, 7])
+
+
+def test_json_round_trips(schema: Schema) -> None:
+    assert Schema.from_json(schema.to_json()) == schema
+
+
+def test_impossible_schemas_are_refused(schema: Schema) -> None:
+    with pytest.raises(DataError, match="cardinality 0"):
+        Field("user", 0)
+    with pytest.raises(DataError, match="Repeated field names: user"):
+        Schema((Field("user", 2), Field("user", 3)))
+    with pytest.raises(DataError, match="no fields"):
+        Schema(())
+    with pytest.raises(DataError, match="1 widths for 4 fields"):
+        Layout(schema, (3,))
+    with pytest.raises(DataError, match="0 or more"):
+        Layout(schema, (3, -1, 2, 2))

@@ -1,0 +1,139 @@
+"""The contract of every source, and what each promises beyond it."""
+
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fieldwise.core.errors import DataError
+from fieldwise.core.names import resolve
+from fieldwise.data import SOURCES
+from fieldwise.data.movielens_1m import VARIANTS, MovieLens1M, Variant
+from fieldwise.data.planted import CARDINALITIES, WIDTHS, Planted
+from fieldwise.data.prepare import prepare
+from fieldwise.data.source import Source
+
+
+@pytest.fixture(params=SOURCES)
+def source(request: pytest.FixtureRequest, movielens_zip: Path) -> Source:
+    """Every source, small."""
+    small: dict[str, Source] = {
+        "planted": Planted(rows=5_000),
+        "movielens-1m": MovieLens1M(raw=movielens_zip),
+    }
+    found = small[request.param]
+    assert isinstance(found, resolve("data", SOURCES, request.param))
+    return found
+
+
+def test_every_source_becomes_a_sound_dataset(source: Source, tmp_path: Path) -> None:
+    data = prepare(source, tmp_path / "a")
+    raw = pa.Table.from_batches(source.open().batches())
+    splits = (data.train, data.valid, data.test)
+    assert sum(len(split) for split in splits) == raw.num_rows
+    for split in splits:
+        assert split.ids.dtype == np.int32
+        assert (split.ids >= 0).all()
+        assert (split.ids < np.asarray(data.schema.cardinalities)).all()
+        assert set(np.unique(split.labels)) == {0, 1}
+    assert (data.train.ids > 0).all(), "with a minimum count of 1 no training value is unknown"
+    assert prepare(source, tmp_path / "b").fingerprint == data.fingerprint
+
+
+def test_every_source_decodes_to_the_raw_rows(source: Source, tmp_path: Path) -> None:
+    data = prepare(source, tmp_path / "a")
+    raw = pa.Table.from_batches(source.open().batches())
+    name = source.open().fields[0]
+    values = [None, *data.vocabulary(name).values.to_pylist()]
+    decoded = [values[i] for split in (data.train, data.valid, data.test) for i in split.ids[:, 0] if i]
+    known = set(values)
+    assert sorted(decoded) == sorted(v for v in raw[name].to_pylist() if v in known)
+
+
+def test_planted_is_the_same_for_the_same_seed_and_grows_at_its_end() -> None:
+    def table(**settings: int) -> pa.Table:
+        return pa.Table.from_batches(Planted(**settings).open().batches())
+
+    short, long = table(rows=1_000), table(rows=260_000)
+    assert long.slice(0, 1_000).equals(short)
+    assert long.num_rows == 260_000
+    assert table(rows=1_000).equals(short)
+    assert not table(rows=1_000, seed=1).equals(short)
+
+
+def test_planted_clicks_follow_the_planted_products() -> None:
+    assert WIDTHS == {"user": 6, "item": 4, "city": 2, "noise_a": 0, "noise_b": 0, "noise_c": 0}
+    table = pa.Table.from_batches(Planted(rows=250_000).open().batches())
+    click = table["click"].to_numpy().astype(float) - 0.5
+
+    def signal(a: str, b: str) -> float:
+        """Mean squared click rate of the cells of two fields, less what chance gives."""
+        cell = table[a].to_numpy() * CARDINALITIES[b] + table[b].to_numpy()
+        counts = np.bincount(cell, minlength=CARDINALITIES[a] * CARDINALITIES[b])
+        sums = np.bincount(cell, weights=click, minlength=len(counts))
+        return float(((sums**2 - counts * 0.25)[counts > 1]).sum() / (counts * (counts - 1)).sum())
+
+    assert signal("item", "noise_b") < 0.003
+    assert signal("user", "city") > 0.01
+    assert signal("user", "item") > 0.01
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_movielens_variants(movielens_zip: Path, tmp_path: Path, variant: Variant) -> None:
+    data = prepare(MovieLens1M(raw=movielens_zip, variant=variant), tmp_path / "a")
+    assert data.schema.names == VARIANTS[variant]
+    if "year" in data.schema.names:
+        assert set(data.vocabulary("year").values.to_pylist()) <= {str(y) for y in range(1950, 2000)}
+    if "genres" in data.schema.names:
+        assert data.vocabulary("genres").values.to_pylist() == ["Comedy|Drama", "War"]
+
+
+def test_movielens_folder_and_zip_are_the_same(movielens_zip: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(movielens_zip) as archive:
+        archive.extractall(tmp_path)
+    zipped = prepare(MovieLens1M(raw=movielens_zip), tmp_path / "a")
+    assert prepare(MovieLens1M(raw=tmp_path / "ml-1m"), tmp_path / "b").fingerprint == zipped.fingerprint
+    assert prepare(MovieLens1M(raw=tmp_path / "ml-1m"), tmp_path / "a").fingerprint == zipped.fingerprint
+
+
+def test_movielens_drops_rating_3(movielens_zip: Path) -> None:
+    with zipfile.ZipFile(movielens_zip) as archive:
+        ratings = [line.split("::")[2] for line in archive.read("ml-1m/ratings.dat").decode().splitlines()]
+    rows = MovieLens1M(raw=movielens_zip).open()
+    table = pa.Table.from_batches(rows.batches())
+    assert table.num_rows == len(ratings) - ratings.count("3") == rows.count
+    assert sum(table["click"].to_pylist()) == ratings.count("4") + ratings.count("5")
+
+
+def test_what_is_not_movielens_is_refused(tmp_path: Path, movielens_zip: Path) -> None:
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("hello.txt", "hello")
+    text = tmp_path / "text.zip"
+    text.write_text("no zip at all")
+    damaged = tmp_path / "ml-1m"
+    with zipfile.ZipFile(movielens_zip) as archive:
+        archive.extractall(tmp_path)
+    (damaged / "ratings.dat").write_text("1::2::3\n")
+    for path, says in ((other, "holds no ratings.dat"), (text, "holds no ratings.dat"), (damaged, "is damaged")):
+        with pytest.raises(DataError, match=says):
+            prepare(MovieLens1M(raw=path), tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    with pytest.raises(DataError, match="does not exist"):
+        prepare(MovieLens1M(raw=tmp_path / "absent"), tmp_path / "out")
+
+
+REAL = Path(os.environ.get("FIELDWISE_DATA", "../shared/data")) / "ml-1m.zip"
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="set FIELDWISE_DATA to a folder with ml-1m.zip to run this")
+def test_real_movielens_counts(tmp_path: Path) -> None:
+    data = prepare(MovieLens1M(raw=REAL), tmp_path / "a")
+    assert data.info["rows"] == {"train": 590_856, "valid": 74_444, "test": 73_712}
+    assert sum(data.info["rows"].values()) == 739_012
+    assert data.schema.cardinalities == (6_041, 3_634, 3, 8, 22, 3_440, 302)
+    clicks = sum(int(s.labels.sum()) for s in (data.train, data.valid, data.test))
+    assert clicks == 575_281

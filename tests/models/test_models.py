@@ -1,0 +1,200 @@
+"""The contract of every base model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fieldwise.core.errors import FieldwiseError, MaskError
+from fieldwise.core.mask import Mask
+from fieldwise.core.names import resolve
+from fieldwise.core.schema import Layout, Schema
+from fieldwise.exports.folder import export, load
+from fieldwise.models import MODELS
+from fieldwise.models.autoint import AutoInt
+from fieldwise.models.compact import compact
+from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.embedding import FieldEmbedding
+from fieldwise.models.fm import FM
+from fieldwise.models.layers import Lift, pairwise
+from fieldwise.models.model import CTRModel, Model
+
+TOLERANCE = 1e-5
+"""How far logits of the compact and the masked model may differ."""
+SCHEMA = Schema.of(user=50, gender=2, item=30, city=7)
+VARIED: list[Model] = [AutoInt(hidden=(8,), layers=2, heads=4), DCNv2(cross_layers=2, hidden=(8,), dropout=0.2)]
+
+
+def every_model() -> list[Model]:
+    return [resolve("model", MODELS, name)() for name in MODELS] + VARIED
+
+
+@pytest.fixture(params=every_model(), ids=lambda m: type(m).__name__)
+def settings(request: pytest.FixtureRequest) -> Model:
+    found: Model = request.param
+    return found
+
+
+def ids_of(schema: Schema, rows: int = 64) -> Tensor:
+    draw = np.random.default_rng(0)
+    return torch.from_numpy(np.stack([draw.integers(0, c, rows) for c in schema.cardinalities], 1).astype(np.int32))
+
+
+def trained(settings: Model, layout: Layout) -> CTRModel:
+    """A model with weights and statistics that are far from their start."""
+    model = settings.build(layout)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.3)
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm1d):
+                assert module.running_mean is not None
+                assert module.running_var is not None
+                module.running_mean.normal_()
+                module.running_var.uniform_(0.5, 2)
+    return model.eval()
+
+
+MASKS = {
+    "random": lambda layout: Mask.of(layout, np.random.default_rng(1).integers(0, 2, layout.columns)),
+    "a field of width 0": lambda layout: Mask(layout, ((0, 3), (), (1, 2, 5), (0,))),
+    "two fields of width 0": lambda layout: Mask(layout, ((), (1,), (), (0, 6))),
+    "one column": lambda layout: Mask(layout, ((), (), (4,), ())),
+    "everything": Mask.all,
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_compact_equals_masked(settings: Model, name: str) -> None:
+    layout = SCHEMA.layout(settings.width)
+    model, mask, ids = trained(settings, layout), MASKS[name](layout), ids_of(SCHEMA)
+    before = torch.get_rng_state()
+    small = compact(model, mask)
+    assert torch.equal(torch.get_rng_state(), before), "slicing borrows randomness and gives it back"
+    masked = model(ids, torch.from_numpy(mask.vector).float())
+    assert masked.shape == (64,)
+    assert torch.allclose(small(ids), masked, atol=TOLERANCE, rtol=TOLERANCE)
+    assert small.layout == mask.layout
+    assert small.size().embedding == mask.params == sum(t.numel() for t in small.embedding.tables.values())
+    if mask.columns < layout.columns:
+        assert small.size().dense < model.size().dense
+
+
+def test_a_field_of_width_0_is_no_longer_needed(settings: Model) -> None:
+    layout = SCHEMA.layout(settings.width)
+    mask = Mask(layout, ((0,), (), (1,), (2,)))
+    small = compact(trained(settings, layout), mask)
+    assert small.needs == (SCHEMA.names if settings.has_first_order() else ("user", "item", "city"))
+    gone = compact(trained(settings, layout), mask, drop_first_order=True)
+    assert gone.needs == ("user", "item", "city")
+    ids = ids_of(SCHEMA)
+    garbage = ids.clone()
+    garbage[:, 1] = 10**6
+    assert torch.equal(gone(ids), gone(garbage))
+    assert gone.size().first_order == (sum((50, 30, 7)) if settings.has_first_order() else 0)
+
+
+def test_a_mask_of_other_widths_is_refused(settings: Model) -> None:
+    with pytest.raises(MaskError, match="a model of widths"):
+        compact(settings.build(SCHEMA.layout(4)), Mask.all(SCHEMA.layout(3)))
+
+
+def test_state_round_trips_through_a_folder(settings: Model, tmp_path: Path) -> None:
+    layout = SCHEMA.layout(settings.width)
+    small = compact(trained(settings, layout), MASKS["a field of width 0"](layout), drop_first_order=True)
+    export(small, tmp_path / "m")
+    again, ids = load(tmp_path / "m"), ids_of(SCHEMA)
+    assert torch.equal(again(ids), small(ids))
+    assert again.settings == settings
+    assert again.needs == small.needs
+    assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["model.json", "model.safetensors"]
+
+
+def test_one_field_and_one_column_work(settings: Model) -> None:
+    schema = Schema.of(only=9)
+    model = type(settings)(**{**settings.values(), "width": 1}).build(schema.layout(1))
+    logits = model(ids_of(schema))
+    assert logits.shape == (64,)
+    assert torch.isfinite(logits).all()
+
+
+def test_every_weight_learns(settings: Model) -> None:
+    model = settings.build(SCHEMA.layout(settings.width)).train()
+    model(ids_of(SCHEMA)).square().sum().backward()
+    assert [name for name, w in model.named_parameters() if w.grad is None] == []
+
+
+def test_same_randomness_gives_the_same_model(settings: Model) -> None:
+    def weights() -> dict[str, Tensor]:
+        torch.manual_seed(7)
+        return settings.build(SCHEMA.layout(4)).state_dict()
+
+    first, second = weights(), weights()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize(("columns", "dense"), [(16, 40_241), (4, 3_281)])
+def test_dcnv2_has_the_paper_s_dense_parameters(columns: int, dense: int) -> None:
+    schema = Schema.of(**{f"f{j}": 100 for j in range(7)})
+    assert DCNv2().build(schema.layout(columns)).size().dense == dense
+
+
+def test_embedding_looks_up_field_by_field() -> None:
+    layout = Layout(SCHEMA, (3, 0, 5, 3))
+    embedding, ids = FieldEmbedding(layout, 0.1), ids_of(SCHEMA)
+    expected = torch.cat([embedding.table(j)[ids[:, j].long()] for j in (0, 2, 3)], dim=1)
+    assert torch.equal(embedding(ids), expected)
+    assert {name: tuple(t.shape) for name, t in embedding.tables.items()} == {"3": (57, 3), "5": (30, 5)}
+    assert all((embedding.table(j)[0] == 0).all() for j in (0, 2, 3)), "unknown begins at zero"
+
+
+def test_lift_is_a_linear_map_per_field() -> None:
+    layout = Layout(SCHEMA, (3, 0, 5, 3))
+    lift, v = Lift(layout, 4), torch.randn(9, 11)
+    expected = torch.zeros(9, 4, 4)
+    for j in (0, 2, 3):
+        own = slice(layout.starts[j], layout.starts[j + 1])
+        expected[:, j] = v[:, own] @ lift.weight[own]
+    assert torch.allclose(lift(v), expected, atol=1e-6)
+
+
+def test_pairwise_is_the_sum_over_pairs() -> None:
+    x = torch.randn(5, 4, 3)
+    expected = sum((x[:, a] * x[:, b]).sum(1) for a in range(4) for b in range(a))
+    assert torch.allclose(pairwise(x), torch.as_tensor(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda f: (f / "model.safetensors").unlink(), "holds no whole model"),
+        (lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]), "is damaged"),
+        (lambda f: (f / "model.json").unlink(), "holds no whole model"),
+        (lambda f: (f / "model.json").write_text("[]"), "is damaged"),
+        (lambda f: _edit(f, '"fieldwise-model/1"', '"x"'), "has format 'x'"),
+        (lambda f: _edit(f, '"cardinality": 50', '"cardinality": 1000000000000'), "are claimed"),
+        (lambda f: _edit(f, '"name": "fm"', '"name": "os:system"'), "not a class"),
+        (lambda f: _edit(f, '"name": "fm"', '"name": "pathlib:Path"'), "is no base model"),
+        (lambda f: _edit(f, '"common": 16', '"common": -1'), "not understood"),
+    ],
+)
+def test_damaged_model_folders_are_refused(tmp_path: Path, change: object, says: str) -> None:
+
+    export(FM().build(SCHEMA.layout(4)), tmp_path / "m")
+    assert callable(change)
+    change(tmp_path / "m")
+    with pytest.raises(FieldwiseError, match=says):
+        load(tmp_path / "m")
+
+
+def _edit(folder: Path, old: str, new: str) -> None:
+    text = (folder / "model.json").read_text()
+    assert old in text
+    (folder / "model.json").write_text(text.replace(old, new))
+
+
+def test_heads_must_divide_attention() -> None:
+    with pytest.raises(ValueError, match="must divide"):
+        AutoInt(heads=3)

@@ -1,0 +1,192 @@
+"""The contract of every search."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.errors import BudgetError
+from fieldwise.core.mask import Mask
+from fieldwise.core.names import resolve
+from fieldwise.core.records import Epoch
+from fieldwise.data.store import Dataset
+from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.searches import SEARCHES
+from fieldwise.searches.gated import HAM, SAM, Gated, Stage
+from fieldwise.searches.random import Random
+from fieldwise.searches.search import Search, SearchResult, search
+from fieldwise.searches.uniform import Uniform
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.loop import Silence
+from fieldwise.train.stages import Pretrain, pretrain
+from fieldwise.train.task import Task
+
+BUDGETS = [Budget.columns(7), Budget.parameters(1500), Budget.bytes(6000, "float16"), Budget.percent(40)]
+
+
+@pytest.fixture(scope="module")
+def start(planted: Dataset) -> Task:
+    """A task that starts from a pretrained model."""
+    task = Task.of(planted, DCNv2(width=4), seed=3, device="cpu")
+    return task.starting_from(pretrain(task, Pretrain(batch=512, epochs=3, learning_rate=0.02)).model)
+
+
+def small(name: str) -> Search:
+    """A search that ends within a second."""
+    cls = resolve("search", SEARCHES, name)
+    fast = {"epochs": 2, "batch": 256} if issubclass(cls, Gated) else {}
+    found = cls(**fast)
+    assert isinstance(found, Search)
+    return found
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+@pytest.mark.parametrize("name", SEARCHES)
+def test_every_search_meets_the_budget_exactly_as_defined(name: str, budget: Budget, start: Task) -> None:
+    assert start.start is not None
+    before = {key: t.clone() for key, t in start.start.state_dict().items()}
+    state = torch.get_rng_state()
+    result = search(start, small(name), budget)
+    costs, limit = budget.costs(start.layout), budget.limit(start.layout)
+    spent = int(costs[result.mask.vector].sum())
+    assert spent == limit if budget.unit == "columns" else spent <= limit
+    left = costs[~result.mask.vector]
+    assert not len(left) or left.min() > limit - spent
+    assert result.model.layout == result.mask.layout
+    assert result.summary.selected_auc == evaluate(result.model, start.valid).auc
+    assert torch.equal(torch.get_rng_state(), state), "randomness is given back"
+    assert all(torch.equal(before[key], t) for key, t in start.start.state_dict().items())
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_same_seed_gives_the_same_mask(name: str, start: Task) -> None:
+    first, second = (search(start, small(name), BUDGETS[0]) for _ in range(2))
+    assert first.mask == second.mask
+    assert first.summary == second.summary
+
+
+def test_an_impossible_budget_is_refused_before_any_work(start: Task) -> None:
+    with pytest.raises(BudgetError, match="above the full size of 24 columns"):
+        search(start, small("ham"), Budget.columns(25))
+
+
+def test_a_result_over_budget_cannot_be_made(start: Task) -> None:
+    result = search(start, Uniform(), Budget.columns(9))
+    with pytest.raises(AssertionError, match="over the budget"):
+        SearchResult(Budget.columns(8), result.mask, result.model, result.summary)
+
+
+def test_uniform_gives_every_field_the_same_width(start: Task) -> None:
+    assert search(start, Uniform(), Budget.columns(12)).mask.widths == (2,) * 6
+    assert search(start, Uniform(), Budget.columns(14)).mask.widths == (3, 3, 2, 2, 2, 2)
+
+
+def test_random_differs_by_seed(start: Task) -> None:
+    other = Task(start.schema, start.train_rows, start.valid_rows, start.model, 4, "cpu", start.start)
+    assert search(start, Random(), BUDGETS[0]).mask != search(other, Random(), BUDGETS[0]).mask
+
+
+def test_ham_evaluates_what_it_selects_and_soft_gates_do_not(start: Task) -> None:
+    gaps = {}
+    for name in ("ham", "sam", "sam-sigmoid", "sam-gs", "ham-p"):
+        summary = search(start, small(name), BUDGETS[0]).summary
+        assert summary.evaluated_auc is not None
+        gaps[name] = abs(summary.evaluated_auc - summary.selected_auc)
+    assert gaps["ham"] < 1e-6
+    assert all(gap > 1e-3 for name, gap in gaps.items() if name != "ham"), gaps
+
+
+def test_a_masked_column_whose_return_lowers_the_loss_comes_back(start: Task) -> None:
+    """With the wind almost still, masked columns move by their gradient alone."""
+    assert start.start is not None
+    model = start.starting_model()
+    stage = Stage(HAM(batch=256, gate={"eta": 1.0, "mu": 1e-12}), start, model, Mask.all(model.layout), BUDGETS[0])
+    stage.gate.alpha[:4] = -1e-4  # the user's columns, which the labels need
+    ids, labels = (torch.from_numpy(x) for x in (start.valid_rows.ids, start.valid_rows.labels))
+    values = stage.gate.draw().requires_grad_()
+    model.eval()
+    torch.nn.functional.binary_cross_entropy_with_logits(model(ids, values), labels.float()).backward()
+    assert values.grad is not None
+    helps = values.grad[:4] < 0
+    assert helps.any(), "the return of some column lowers the loss"
+    stage._begin_epoch()
+    for _ in range(200):
+        stage._gate_step()
+    assert stage.gate.live()[:4][helps].all()
+    assert sum(int(n) for n in stage.trace.reactivated) >= int(helps.sum())
+
+
+def test_the_gate_s_step_touches_neither_weights_nor_statistics(start: Task) -> None:
+    model = start.starting_model()
+    before = {key: t.clone() for key, t in model.state_dict().items()}
+    stage = Stage(HAM(batch=256), start, model, Mask.all(model.layout), BUDGETS[0])
+    stage._begin_epoch()
+    stage._gate_step()
+    assert all(torch.equal(before[key], t) for key, t in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_the_trace_holds_every_step(start: Task) -> None:
+    result = search(start, HAM(epochs=2, batch=256, trace_every=5), BUDGETS[0])
+    (trace,) = result.traces
+    arrays, steps = trace.tensors(), result.summary.steps
+    assert steps == 2 * 19
+    assert arrays["live"].shape == arrays["cost"].shape == arrays["reactivated"].shape == (steps,)
+    assert arrays["scores"].shape == (8, 24)
+    assert arrays["live"][0] == 24
+    assert result.summary.epochs == 2
+    assert [epoch.epoch for epoch in result.history] == [0, 1, 2]
+
+
+def test_later_stages_search_among_what_earlier_ones_kept(start: Task) -> None:
+    result = search(start, HAM(epochs=1, batch=256, stages=("75% columns", "12")), Budget.columns(6))
+    kept = [set(trace.columns.tolist()) for trace in result.traces]
+    assert [len(columns) for columns in kept] == [24, 18, 12]
+    assert kept[0] > kept[1] > kept[2] > set(result.mask.indices.tolist())
+    assert result.mask.columns == 6
+    assert [trace.limit for trace in result.traces] == [18, 12, 6]
+
+
+class Cut(Silence):
+    """Raises after an epoch of the search, as a power cut would."""
+
+    def epoch(self, stage: str, epoch: Epoch) -> None:
+        if epoch.epoch == 1:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["ham", "sam-gs", "ham-p"])
+def test_an_interrupted_search_ends_with_the_same_mask_and_trace(name: str, start: Task, tmp_path: Path) -> None:
+    whole = search(start, small(name), BUDGETS[0])
+    with pytest.raises(KeyboardInterrupt):
+        search(start, small(name), BUDGETS[0], tmp_path, Cut())
+    resumed = search(start, small(name), BUDGETS[0], tmp_path)
+    assert resumed.mask == whole.mask
+    assert resumed.summary == whole.summary
+    first, second = whole.traces[0].tensors(), resumed.traces[0].tensors()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    weights, again = whole.model.state_dict(), resumed.model.state_dict()
+    assert all(torch.equal(weights[key], again[key]) for key in weights)
+
+
+def stopped(ham: HAM, costs: list[float], aucs: list[float]) -> bool:
+    """Whether a search of one step an epoch would stop after these costs and AUCs; the target is 10."""
+
+    trace = SimpleNamespace(live=costs, cost=[torch.tensor(c) for c in costs])
+    stage = SimpleNamespace(gate=SimpleNamespace(limit=10), trace=trace)
+    history = [Epoch(epoch=i, loss=1.0, auc=a, log_loss=1.0, seconds=0.1) for i, a in enumerate([0.9, *aucs])]
+    return ham.stop(cast(Stage, stage), history)
+
+
+def test_ham_stops_near_the_target_once_auc_stops_improving() -> None:
+    ham = HAM(patience=2, near=0.25)
+    assert not stopped(ham, [90, 40, 30], [0.9, 0.8, 0.7]), "away from the target nothing counts"
+    assert not stopped(ham, [90, 40, 10, 11], [0.9, 0.8, 0.7, 0.6]), "near for too short a time"
+    assert stopped(ham, [90, 40, 10, 11, 9], [0.9, 0.8, 0.7, 0.6, 0.65])
+    assert not stopped(ham, [90, 40, 10, 11, 9], [0.9, 0.8, 0.7, 0.6, 0.75]), "still improving"
+    assert not stopped(ham, [90, 40, 10, 11, 20], [0.9, 0.8, 0.7, 0.6, 0.65]), "left the target again"
+    assert not stopped(HAM(patience=0), [10] * 9, [0.7] * 9)
+    assert not SAM().stop(None, [])  # type: ignore[arg-type]

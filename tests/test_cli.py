@@ -1,0 +1,110 @@
+"""What a user types, the careless one included."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+FAST = [
+    "--set", "data.rows=4000", "--set", "model.width=4", "--set", "pretrain.epochs=2", "--set", "search.epochs=2",
+    "--set", "retrain.epochs=2", "--device", "cpu",
+]  # fmt: skip
+
+
+def cli(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from fieldwise.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command_line_starts_without_torch_and_lists_everything() -> None:
+    code = (
+        "import sys; sys.argv = ['fieldwise', '{}']\n"
+        "import fieldwise.cli\n"
+        "try: fieldwise.cli.main()\n"
+        "except SystemExit as stop: assert stop.code in (0, None), stop.code\n"
+        "assert 'torch' not in sys.modules and 'pyarrow' not in sys.modules"
+    )
+    for verb in ("--help", "list"):
+        result = subprocess.run([sys.executable, "-c", code.format(verb)], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+    for name in ("planted", "movielens-1m", "dcnv2", "autoint", "sam-gs", "uniform"):
+        assert name in result.stdout
+
+
+def test_a_run_from_flags_prints_its_tables_and_goes_on(tmp_path: Path) -> None:
+    result = cli("run", "--out", tmp_path / "r", "--budget", "8", "--search", "sam", "--model", "fm", *FAST)
+    assert result.returncode == 0, result.stderr
+    for word in ("field", "cardinality", "width before", "width after", "parameters saved", "test AUC", "log loss"):
+        assert word in result.stdout
+    assert "report.md" in result.stdout
+    again = cli("run", "--out", tmp_path / "r")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("already complete") == 4
+    more = cli("run", "--out", tmp_path / "r", "--budget", "6", "--seed", "0")
+    assert more.returncode == 0, more.stderr
+    assert cli("report", tmp_path / "r").stdout.startswith("# sam on planted, fm")
+
+
+def test_a_flag_that_changes_the_method_drops_the_old_method_s_settings(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('[search]\nname = "ham"\npatience = 1\n[run]\nbudgets = ["8"]\n')
+    result = cli("run", file, "--out", tmp_path / "r", "--search", "random", "--set", "search.x=1", *FAST)
+    assert "patience" not in result.stderr
+    assert "[search] unknown 'x'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "no.toml"], "Cannot read settings 'no.toml'"),
+        (["run", "--source", "movielens-1m", "--raw", "no.zip"], "'no.zip' does not exist"),
+        (["run", "--source", "movielens-1m", "--raw", "OTHER"], "holds no ratings.dat"),
+        (["run", "--source", "movielens-1m"], "[data] raw"),
+        (["run", "--budget", "0", *FAST], "above 0"),
+        (["run", "--budget", "999", *FAST], "above the full size of 24 columns"),
+        (["run", "--budget", "lots"], "is not understood"),
+        (["run", "--search", "hamm"], "[search] unknown 'hamm'. Did you mean 'ham'?"),
+        (["run", "--model", "dcn"], "[model] unknown 'dcn'. Did you mean 'dcnv2'?"),
+        (["run", "--source", "plantd"], "Did you mean 'planted'?"),
+        (["run", "--set", "model.hiden=[8]"], "[model] unknown 'hiden'. Did you mean 'hidden'?"),
+        (["run", "--set", "modle.hidden=[8]"], "Did you mean 'model'?"),
+        (["run", "--set", "search.gate.etta=1"], "[search.gate] unknown 'etta'. Did you mean 'eta'?"),
+        (["run", "--set", "pretrain.epochs=0"], "greater than or equal to 1"),
+        (["run", "--set", "nonsense"], "--set table.key=value"),
+        (["run", "--device", "tpu"], "[run] device = 'tpu'"),
+        (["run", "--dataset", "no-such"], "is no dataset"),
+        (["run", "--set", "pretrain.learning_rate=1e30", *FAST], "became nan at step"),
+        (["search", *FAST[-2:]], "is not complete. Run `fieldwise pretrain`"),
+        (["report", "no-such"], "is no run folder"),
+        (["prepare", "--source", "movielens-1m", "--raw", "OTHER"], "holds no ratings.dat"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], says: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("a.txt", "x")
+    filled = [str(tmp_path / "other.zip") if word == "OTHER" else word for word in arguments]
+    out: list[str | Path] = [] if arguments[0] == "report" else ["--out", tmp_path / "out"]
+    result = cli(*filled, *out)
+    assert result.returncode == 2, result.stderr + result.stdout
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("fieldwise: ")
+    assert len(result.stderr.strip().splitlines()) == 1
+    leftovers = [p for p in tmp_path.rglob("*") if "partial" in p.name]
+    assert leftovers == []
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    result = cli("run", "--out", tmp_path / "r", "--set", "model.hiden=1", "--search", "hm", "--set", "run.seeds=x")
+    assert result.returncode == 2
+    for says in ("'hiden'", "'hm'", "seeds"):
+        assert says in result.stderr
+
+
+def test_a_folder_with_other_settings_is_refused_with_the_keys(tmp_path: Path) -> None:
+    assert cli("run", "--out", tmp_path / "r", "--budget", "8", *FAST).returncode == 0
+    result = cli("run", "--out", tmp_path / "r", "--set", "search.gate.eta=0.5")
+    assert result.returncode == 2
+    assert "search.gate.eta (0.001 -> 0.5)" in result.stderr
