@@ -14,14 +14,9 @@ Each stage folder holds `stage.json` (what its result depends on, written first)
 `record.json` (written last). A stage that is complete is skipped; one made with other settings is refused.
 """
 
-import json
 import platform
 import resource
-import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import tomli_w
@@ -35,73 +30,21 @@ from fieldwise.core.files import replacing, write_json, write_text
 from fieldwise.core.mask import Mask
 from fieldwise.core.names import name_of
 from fieldwise.core.records import RunRecord, StageRecord
-from fieldwise.core.settings import Values, differing
 from fieldwise.data import SOURCES
 from fieldwise.data.prepare import prepare as prepare_rows
 from fieldwise.data.store import Dataset
 from fieldwise.exports.folder import export, load
 from fieldwise.models import MODELS
 from fieldwise.reports import markdown
+from fieldwise.run_folder import Job, Quiet, Watcher, agree, begin, end, need, read
 from fieldwise.run_settings import RunSettings
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import SearchResult
 from fieldwise.searches.search import search as search_columns
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Silence
 from fieldwise.train.stages import pretrain as pretrain_model
 from fieldwise.train.stages import retrain as retrain_model
 from fieldwise.train.task import Task, choose_device
-
-
-class Watcher(Listener, Protocol):
-    """Hears how a run goes on."""
-
-    def begin(self, title: str, done: bool) -> None:
-        """A stage begins, or is skipped because it is done."""
-
-    def rows(self, what: str, done: int, total: int | None) -> None:
-        """So many rows of a preparation are through."""
-
-
-class Quiet(Silence):
-    """A watcher that says nothing."""
-
-    def begin(self, title: str, done: bool) -> None:
-        """Nothing."""
-
-    def rows(self, what: str, done: int, total: int | None) -> None:
-        """Nothing."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """Settings, the run folder they work in, and who watches."""
-
-    settings: RunSettings
-    out: Path
-    watcher: Watcher
-
-    def seed_folder(self, seed: int) -> Path:
-        """Everything of one seed."""
-        return self.out / f"seed-{seed}"
-
-    def stages(self, data: Dataset) -> Iterator[tuple[Path, Values]]:
-        """Every stage folder with what its result depends on."""
-        for seed in self.settings.run.seeds:
-            for stage in ("pretrain", "search", "retrain"):
-                for budget in self.settings.run.budgets[: 1 if stage == "pretrain" else None]:
-                    yield self.stage(stage, data, seed, budget)
-
-    def stage(self, stage: str, data: Dataset, seed: int, budget: Budget) -> tuple[Path, Values]:
-        """One stage's folder and what its result depends on."""
-        tables = self.settings.values()
-        needed = {"pretrain": ("model", "pretrain"), "search": ("model", "pretrain", "search")}
-        names = needed.get(stage, ("model", "pretrain", "search", "retrain"))
-        values: Values = {"dataset": data.fingerprint, "seed": seed, **{name: tables[name] for name in names}}
-        folder = self.seed_folder(seed) / stage
-        if stage == "pretrain":
-            return folder, values
-        return folder / budget.slug, {**values, "budget": str(budget)}
 
 
 def prepare(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> Dataset:
@@ -141,7 +84,7 @@ def report(out: Path) -> list[RunRecord]:
     paths = sorted(out.glob("seed-*/retrain/*/record.json"), key=_place)
     if not paths:
         raise RunError(f"'{out}' holds no complete search: seed-*/retrain/*/record.json is missing. Run it first.")
-    records = [RunRecord.model_validate(_read(path)) for path in paths]
+    records = [RunRecord.model_validate(read(path)) for path in paths]
     write_text(out / "report.md", markdown.report(records))
     return records
 
@@ -170,25 +113,25 @@ def _open(settings: RunSettings, out: Path, watcher: Watcher | None) -> tuple[Jo
         budget.limit(data.schema.layout(settings.model.width))
     for folder, values in job.stages(data):
         if (folder / "stage.json").exists():
-            _agree(folder, values)
+            agree(folder, values)
     write_text(out / "settings.toml", tomli_w.dumps(settings.values()))
     return job, data
 
 
 def _pretrain(job: Job, data: Dataset, seed: int) -> None:
     folder, values = job.stage("pretrain", data, seed, job.settings.run.budgets[0])
-    if _begin(job, folder, values, f"pretrain, seed {seed}"):
+    if begin(job, folder, values, f"pretrain, seed {seed}"):
         trained = pretrain_model(_task(job, data, seed), job.settings.pretrain, folder / "checkpoint", job.watcher)
         export(trained.model, folder)
         record = StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=_peak_memory())
-        _end(folder, record)
+        end(folder, record)
 
 
 def _search(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
     folder, values = job.stage("search", data, seed, budget)
     full = job.seed_folder(seed) / "pretrain"
-    if _begin(job, folder, values, f"search {budget}, seed {seed}"):
-        _need(full, f"the pretraining of seed {seed}", "pretrain")
+    if begin(job, folder, values, f"search {budget}, seed {seed}"):
+        need(full, f"the pretraining of seed {seed}", "pretrain")
         task = _task(job, data, seed).starting_from(load(full))
         result = search_columns(task, job.settings.search, budget, folder / "checkpoint", job.watcher)
         write_json(folder / "mask.json", result.mask.to_json())
@@ -200,28 +143,28 @@ def _search(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
             peak_memory=_peak_memory(),
             summary=result.summary,
         )
-        _end(folder, record)
+        end(folder, record)
 
 
 def _retrain(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
     folder, values = job.stage("retrain", data, seed, budget)
     searched = job.seed_folder(seed) / "search" / budget.slug
-    if _begin(job, folder, values, f"retrain {budget}, seed {seed}"):
-        _need(searched, f"the search of {budget}, seed {seed}", "search")
+    if begin(job, folder, values, f"retrain {budget}, seed {seed}"):
+        need(searched, f"the search of {budget}, seed {seed}", "search")
         task = _task(job, data, seed)
         trained = retrain_model(task, load(searched), job.settings.retrain, folder / "checkpoint", job.watcher)
         export(trained.model, job.seed_folder(seed) / "compact" / budget.slug)
         stage = StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=_peak_memory())
         write_json(folder / "history.json", stage.to_json())
-        _end(folder, _record(job, data, task, budget, stage))
+        end(folder, _record(job, data, task, budget, stage))
 
 
 def _record(job: Job, data: Dataset, task: Task, budget: Budget, last: StageRecord) -> RunRecord:
     """One line of the results table; here, at the end, the test rows are read."""
     home = job.seed_folder(task.seed)
-    before = StageRecord.model_validate(_read(home / "pretrain" / "record.json"))
-    search = StageRecord.model_validate(_read(home / "search" / budget.slug / "record.json"))
-    mask = Mask.from_json(_read(home / "search" / budget.slug / "mask.json"))
+    before = StageRecord.model_validate(read(home / "pretrain" / "record.json"))
+    search = StageRecord.model_validate(read(home / "search" / budget.slug / "record.json"))
+    mask = Mask.from_json(read(home / "search" / budget.slug / "mask.json"))
     full = load(home / "pretrain", str(task.torch_device))
     small = load(home / "compact" / budget.slug, str(task.torch_device))
     assert search.summary is not None
@@ -260,48 +203,11 @@ def _task(job: Job, data: Dataset, seed: int) -> Task:
     return Task.of(data, job.settings.model, seed, job.settings.run.device)
 
 
-def _begin(job: Job, folder: Path, values: Values, title: str) -> bool:
-    """Whether the stage has work to do; says so, and marks the folder as its own."""
-    done = (folder / "record.json").exists()
-    job.watcher.begin(title, done)
-    if not done:
-        write_json(folder / "stage.json", values)
-    return not done
-
-
-def _end(folder: Path, record: StageRecord | RunRecord) -> None:
-    write_json(folder / "record.json", record.to_json())
-    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
-
-
-def _agree(folder: Path, values: Values) -> None:
-    changed = differing(_read(folder / "stage.json"), values)
-    if changed:
-        raise RunError(
-            f"'{folder}' was made with other settings: {'; '.join(changed)}. "
-            "Use those settings, name another --out, or remove that folder."
-        )
-
-
-def _need(folder: Path, what: str, verb: str) -> None:
-    if not (folder / "record.json").exists():
-        raise RunError(f"'{folder}': {what} is not complete. Run `fieldwise {verb}` with this --out first.")
-
-
 def _write_traces(result: SearchResult, folder: Path) -> None:
     for place, trace in enumerate(result.traces):
         with replacing(folder / f"trace-{place}.safetensors") as work:
             about = {"limit": str(trace.limit), "every": str(trace.every)}
             save_file(trace.tensors(), work, metadata=about)
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(
-            f"'{path}' cannot be read ({error}). Remove its folder; the stage is then made again."
-        ) from error
 
 
 def _peak_memory() -> int:

@@ -1,6 +1,6 @@
 """Progress for people: bars on a terminal, plain lines elsewhere."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -14,9 +14,11 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
-from fieldwise.core.records import Epoch
+from fieldwise.core.records import Epoch, RunRecord
+from fieldwise.reports import markdown
 
 
 class Bars:
@@ -85,3 +87,20 @@ class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         """The speed, once there is one."""
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
+
+
+def show(console: Console, records: Sequence[RunRecord]) -> None:
+    """A run's final tables."""
+    for record in records:
+        title = f"Widths, budget {record.budget}, seed {record.seed}"
+        _table(console, title, markdown.WIDTH_HEADS, markdown.widths(record))
+    _table(console, "Full against compact", markdown.RESULT_HEADS, markdown.results(records))
+    _table(console, "Seconds per stage", markdown.SECOND_HEADS, markdown.seconds(records))
+
+
+def _table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    table = Table(*heads, title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    console.print(table)
+    console.print()

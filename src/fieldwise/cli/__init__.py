@@ -1,0 +1,47 @@
+"""The command line: parse, call the pipeline, show progress, map errors to exit codes.
+
+Torch is imported by the commands that need it, when they run; starting imports none of it.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+import typer
+from rich.console import Console
+
+from fieldwise.cli import look, stages
+from fieldwise.core.errors import FieldwiseError
+
+COMMANDS: Final[dict[str, Callable[..., None]]] = {
+    "prepare": stages.prepare,
+    "pretrain": stages.pretrain,
+    "search": stages.search,
+    "retrain": stages.retrain,
+    "run": stages.run,
+    "report": look.report,
+    "list": look.list_,
+}
+
+app = typer.Typer(
+    name="fieldwise",
+    help="Finds how wide each field's embedding should be in a CTR model, and hands back the smaller model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+
+
+def main() -> NoReturn:
+    """The entry point: users' mistakes are one line and exit code 2."""
+    try:
+        app()
+    except FieldwiseError as error:
+        Console(stderr=True, soft_wrap=True).print(f"fieldwise: {error}", markup=False, highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("fieldwise: stopped. The same command goes on from the last complete epoch.")
+        sys.exit(130)
+    raise AssertionError("typer always exits")

@@ -1,0 +1,61 @@
+"""The options that commands share, and how they become settings."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.settings import override, read_toml
+
+if TYPE_CHECKING:
+    from fieldwise.run_settings import RunSettings
+
+SettingsFile = Annotated[
+    Path | None, typer.Argument(help="A TOML file; without it, that of the run folder, or the defaults.")
+]
+Out = Annotated[Path, typer.Option(help="The run folder: made, or gone on with.")]
+Source = Annotated[str | None, typer.Option(help="[data] name: where rows come from; see `list`.")]
+Raw = Annotated[Path | None, typer.Option(help="[data] raw: the source's file or folder.")]
+DatasetFolder = Annotated[Path | None, typer.Option("--dataset", help="A dataset that `prepare` made.")]
+ModelName = Annotated[str | None, typer.Option("--model", help="[model] name; see `list`.")]
+SearchName = Annotated[str | None, typer.Option("--search", help="[search] name; see `list`.")]
+Budgets = Annotated[
+    list[str] | None, typer.Option("--budget", help="28, '27k parameters', '1 MiB', 25%; may be repeated.")
+]
+Seeds = Annotated[list[int] | None, typer.Option("--seed", help="May be repeated.")]
+DeviceName = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="table.key=value; may be repeated.")]
+
+HOMES: Final = {
+    "source": ("data", "name"),
+    "raw": ("data", "raw"),
+    "dataset": ("run", "dataset"),
+    "model": ("model", "name"),
+    "search": ("search", "name"),
+    "budgets": ("run", "budgets"),
+    "seeds": ("run", "seeds"),
+    "device": ("run", "device"),
+}
+"""Which setting each flag stands for."""
+
+
+def settings_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> "RunSettings":
+    """The settings file, or the run folder's, or the defaults, with flags laid over."""
+    remembered = out / "settings.toml" if out else None
+    if file is None and remembered and remembered.exists():
+        file = remembered
+    values = read_toml(file) if file else {}
+    for flag, value in flags.items():
+        if value is not None:
+            table, key = HOMES[flag]
+            inner = values.setdefault(table, {})
+            if not isinstance(inner, dict):
+                raise SettingsError(f"[{table}] must be a table, got {inner!r}. Write [{table}] in '{file}'.")
+            if key == "name" and inner.get("name", value) != value:
+                inner.clear()  # another method: the old one's settings do not apply to it
+            inner[key] = str(value) if isinstance(value, Path) else value
+    values = override(values, sets or [])
+    from fieldwise.run_settings import RunSettings
+
+    return RunSettings.parse(values)

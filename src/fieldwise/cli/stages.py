@@ -1,0 +1,122 @@
+"""The commands that work: one stage each, or all of them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fieldwise.cli.console import show, watching
+from fieldwise.cli.options import (
+    Budgets,
+    DatasetFolder,
+    DeviceName,
+    ModelName,
+    Out,
+    Raw,
+    SearchName,
+    Seeds,
+    Sets,
+    SettingsFile,
+    Source,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from fieldwise.run_settings import RunSettings
+
+
+def prepare(
+    out: Annotated[Path, typer.Option(help="The dataset folder to make.")],
+    settings: SettingsFile = None,
+    source: Source = None,
+    raw: Raw = None,
+    set_: Sets = None,
+) -> None:
+    """Encode raw rows into a dataset folder."""
+    chosen = settings_of(settings, None, set_, source=source, raw=raw)
+    from fieldwise import pipeline
+
+    with watching() as (console, watcher):
+        data = pipeline.prepare(chosen, out, watcher)
+        rows = ", ".join(f"{name} {count:,}" for name, count in data.info["rows"].items())
+        console.print(f"{rows} rows of {len(data.schema)} fields in {out}", highlight=False, soft_wrap=True)
+
+
+def pretrain(
+    out: Out,
+    settings: SettingsFile = None,
+    source: Source = None,
+    raw: Raw = None,
+    dataset: DatasetFolder = None,
+    model: ModelName = None,
+    seed: Seeds = None,
+    device: DeviceName = None,
+    set_: Sets = None,
+) -> None:
+    """Train the full model, for every seed."""
+    chosen = settings_of(
+        settings, out, set_, source=source, raw=raw, dataset=dataset, model=model, seeds=seed, device=device
+    )
+    _stage("pretrain", chosen, out)
+
+
+def search(
+    out: Out,
+    settings: SettingsFile = None,
+    search: SearchName = None,
+    budget: Budgets = None,
+    seed: Seeds = None,
+    device: DeviceName = None,
+    set_: Sets = None,
+) -> None:
+    """Search the widths from the pretrained model, for every budget and seed."""
+    chosen = settings_of(settings, out, set_, search=search, budgets=budget, seeds=seed, device=device)
+    _stage("search", chosen, out)
+
+
+def retrain(
+    out: Out,
+    settings: SettingsFile = None,
+    budget: Budgets = None,
+    seed: Seeds = None,
+    device: DeviceName = None,
+    set_: Sets = None,
+) -> None:
+    """Retrain the compact models of a search, and evaluate them on the test rows."""
+    chosen = settings_of(settings, out, set_, budgets=budget, seeds=seed, device=device)
+    _stage("retrain", chosen, out)
+
+
+def run(
+    out: Out,
+    settings: SettingsFile = None,
+    source: Source = None,
+    raw: Raw = None,
+    dataset: DatasetFolder = None,
+    model: ModelName = None,
+    search: SearchName = None,
+    budget: Budgets = None,
+    seed: Seeds = None,
+    device: DeviceName = None,
+    set_: Sets = None,
+) -> None:
+    """All stages in order; the same command goes on where it was stopped."""
+    chosen = settings_of(
+        settings, out, set_, source=source, raw=raw, dataset=dataset, model=model, search=search,
+        budgets=budget, seeds=seed, device=device,
+    )  # fmt: skip
+    from fieldwise import pipeline
+
+    with watching() as (console, watcher):
+        records = pipeline.run(chosen, out, watcher)
+        show(console, records)
+        console.print(f"Report: {out / 'report.md'}", highlight=False, soft_wrap=True)
+
+
+def _stage(verb: str, settings: "RunSettings", out: Path) -> None:
+    from fieldwise import pipeline
+
+    verbs = {"pretrain": pipeline.pretrain, "search": pipeline.search, "retrain": pipeline.retrain}
+    with watching() as (console, watcher):
+        verbs[verb](settings, out, watcher)
+        console.print(f"{verb} is complete in {out}", highlight=False, soft_wrap=True)

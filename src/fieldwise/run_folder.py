@@ -1,0 +1,109 @@
+"""The folders of a run: what each stage depends on, whether it is complete, and who watches."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.errors import RunError
+from fieldwise.core.files import write_json
+from fieldwise.core.records import RunRecord, StageRecord
+from fieldwise.core.settings import Values, differing
+from fieldwise.data.store import Dataset
+from fieldwise.run_settings import RunSettings
+from fieldwise.train.loop import Listener, Silence
+
+
+class Watcher(Listener, Protocol):
+    """Hears how a run goes on."""
+
+    def begin(self, title: str, done: bool) -> None:
+        """A stage begins, or is skipped because it is done."""
+
+    def rows(self, what: str, done: int, total: int | None) -> None:
+        """So many rows of a preparation are through."""
+
+
+class Quiet(Silence):
+    """A watcher that says nothing."""
+
+    def begin(self, title: str, done: bool) -> None:
+        """Nothing."""
+
+    def rows(self, what: str, done: int, total: int | None) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Settings, the run folder they work in, and who watches."""
+
+    settings: RunSettings
+    out: Path
+    watcher: Watcher
+
+    def seed_folder(self, seed: int) -> Path:
+        """Everything of one seed."""
+        return self.out / f"seed-{seed}"
+
+    def stages(self, data: Dataset) -> Iterator[tuple[Path, Values]]:
+        """Every stage folder with what its result depends on."""
+        for seed in self.settings.run.seeds:
+            for stage in ("pretrain", "search", "retrain"):
+                for budget in self.settings.run.budgets[: 1 if stage == "pretrain" else None]:
+                    yield self.stage(stage, data, seed, budget)
+
+    def stage(self, stage: str, data: Dataset, seed: int, budget: Budget) -> tuple[Path, Values]:
+        """One stage's folder and what its result depends on."""
+        tables = self.settings.values()
+        needed = {"pretrain": ("model", "pretrain"), "search": ("model", "pretrain", "search")}
+        names = needed.get(stage, ("model", "pretrain", "search", "retrain"))
+        values: Values = {"dataset": data.fingerprint, "seed": seed, **{name: tables[name] for name in names}}
+        folder = self.seed_folder(seed) / stage
+        if stage == "pretrain":
+            return folder, values
+        return folder / budget.slug, {**values, "budget": str(budget)}
+
+
+def begin(job: Job, folder: Path, values: Values, title: str) -> bool:
+    """Whether the stage has work to do; says so, and marks the folder as its own."""
+    done = (folder / "record.json").exists()
+    job.watcher.begin(title, done)
+    if not done:
+        write_json(folder / "stage.json", values)
+    return not done
+
+
+def end(folder: Path, record: StageRecord | RunRecord) -> None:
+    """Marks a stage as complete, and clears its checkpoint."""
+    write_json(folder / "record.json", record.to_json())
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+
+
+def agree(folder: Path, values: Values) -> None:
+    """Refuses a stage folder that was made with other settings, and names the keys."""
+    changed = differing(read(folder / "stage.json"), values)
+    if changed:
+        raise RunError(
+            f"'{folder}' was made with other settings: {'; '.join(changed)}. "
+            "Use those settings, name another --out, or remove that folder."
+        )
+
+
+def need(folder: Path, what: str, verb: str) -> None:
+    """Refuses to go on without an earlier stage."""
+    if not (folder / "record.json").exists():
+        raise RunError(f"'{folder}': {what} is not complete. Run `fieldwise {verb}` with this --out first.")
+
+
+def read(path: Path) -> Any:
+    """A JSON file of a run; says which, where it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"'{path}' cannot be read ({error}). Remove its folder; the stage is then made again."
+        ) from error
