@@ -65,7 +65,7 @@ def test_planted_is_the_same_for_the_same_seed_and_grows_at_its_end() -> None:
 
 
 def test_planted_clicks_follow_the_planted_products() -> None:
-    assert WIDTHS == {"user": 6, "item": 4, "city": 2, "noise_a": 0, "noise_b": 0, "noise_c": 0}
+    assert WIDTHS == {"user": 7, "item": 5, "city": 2, "noise_a": 0, "noise_b": 0, "noise_c": 0}
     table = pa.Table.from_batches(Planted(rows=250_000).open().batches())
     click = table["click"].to_numpy().astype(float) - 0.5
 

@@ -1,4 +1,4 @@
-"""Planted data has a right answer: user 6, item 4, city 2 columns, noise none."""
+"""Planted data has a right answer: user 7, item 5, city 2 columns, noise none."""
 
 from pathlib import Path
 
@@ -20,12 +20,12 @@ def test_ham_finds_the_planted_widths_and_beats_random(seed: int, tmp_path: Path
     data = prepare(Planted(seed=seed), tmp_path / "data")
     task = Task.of(data, seed=seed, device="cpu")
     start = task.starting_from(pretrain(task).model)
-    budget = Budget.columns(12)
+    budget = Budget.columns(14)
     found = search(start, HAM(), budget)
     user, item, city, *noise = found.mask.widths
     assert user > item > city > max(noise)
     assert max(noise) <= 1
-    assert found.mask.columns == 12
+    assert found.mask.columns == 14
     lot = search(start, Random(), budget)
     aucs = [evaluate(retrain(task, result.model).model, task.valid).auc for result in (found, lot)]
     assert aucs[0] > aucs[1] + 0.01

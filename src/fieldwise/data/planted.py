@@ -15,9 +15,9 @@ from pydantic import Field
 from fieldwise.data.source import Rows, Source
 
 CARDINALITIES: Final = {"user": 400, "item": 240, "city": 60, "noise_a": 400, "noise_b": 60, "noise_c": 12}
-PRODUCTS: Final = (("user", "item"),) * 4 + (("user", "city"),) * 2
+PRODUCTS: Final = (("user", "item"),) * 5 + (("user", "city"),) * 2
 WIDTHS: Final = {name: sum(name in pair for pair in PRODUCTS) for name in CARDINALITIES}
-"""The true widths: user 6, item 4, city 2, noise 0."""
+"""The true widths: user 7, item 5, city 2, noise 0."""
 _CHUNK: Final = 250_000
 
 
