@@ -96,6 +96,14 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], says:
     assert leftovers == []
 
 
+def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    result = cli("run", "--out", tmp_path / "file" / "run", *FAST)
+    assert result.returncode == 2
+    assert "could not be read or written" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     result = cli("run", "--out", tmp_path / "r", "--set", "model.hiden=1", "--search", "hm", "--set", "run.seeds=x")
     assert result.returncode == 2

@@ -72,7 +72,9 @@ def begin(job: Job, folder: Path, values: Values, title: str) -> bool:
     """Whether the stage has work to do; says so, and marks the folder as its own."""
     done = (folder / "record.json").exists()
     job.watcher.begin(title, done)
-    if not done:
+    if done:
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)  # a kill may have come between record and clearing
+    else:
         write_json(folder / "stage.json", values)
     return not done
 

@@ -101,6 +101,7 @@ def test_min_count_sends_rare_values_to_unknown(tmp_path: Path) -> None:
 
 
 def test_a_dataset_made_otherwise_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()  # an empty folder is as good as none
     prepare(Planted(rows=2_000), tmp_path / "a")
     prepare(Planted(rows=2_000), tmp_path / "a")
     with pytest.raises(DataError, match=r"source.seed \(0 -> 1\)"):

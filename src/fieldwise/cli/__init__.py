@@ -9,6 +9,7 @@ from typing import Final, NoReturn
 
 import typer
 from rich.console import Console
+from safetensors import SafetensorError
 
 from fieldwise.cli import look, stages
 from fieldwise.core.errors import FieldwiseError
@@ -40,6 +41,10 @@ def main() -> NoReturn:
         app()
     except FieldwiseError as error:
         Console(stderr=True, soft_wrap=True).print(f"fieldwise: {error}", markup=False, highlight=False)
+        sys.exit(2)
+    except (OSError, SafetensorError) as error:
+        line = f"fieldwise: {error}. A file could not be read or written; mend that and run the same command again."
+        Console(stderr=True, soft_wrap=True).print(line, markup=False, highlight=False)
         sys.exit(2)
     except KeyboardInterrupt:
         Console(stderr=True).print("fieldwise: stopped. The same command goes on from the last complete epoch.")

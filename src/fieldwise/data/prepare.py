@@ -38,7 +38,7 @@ def prepare(
     """
     out, split = Path(out), split or RandomSplit()
     made = {"source": {"name": name_of(source, SOURCES), **source.origin()}, "split": split.values()}
-    if out.exists():
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         return _reopen(out, made)
     rows = source.open()
     work = out.with_name(f".{out.name}.partial")
@@ -53,9 +53,6 @@ def prepare(
 
 
 def _reopen(out: Path, made: dict[str, Any]) -> Dataset:
-    if out.is_dir() and not any(out.iterdir()):
-        out.rmdir()
-        raise DataError(f"'{out}' was an empty folder and has been removed. Run the command again.")
     dataset = Dataset.open(out)
     changed = differing(dataset.info["made"], made)
     if changed:

@@ -1,0 +1,115 @@
+"""What README and settings files show is run; what the package promises holds."""
+
+import ast
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fieldwise
+from fieldwise.core.names import resolve
+from fieldwise.core.settings import override, read_toml
+from fieldwise.data import SOURCES
+from fieldwise.gates import GATES
+from fieldwise.models import MODELS
+from fieldwise.pipeline import run
+from fieldwise.run_settings import RunSettings
+from fieldwise.searches import SEARCHES
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SMALL = ["pretrain.epochs=1", "search.epochs=1", "retrain.epochs=1", "model.width=8", "run.device=cpu"]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, movielens_zip: Path) -> Path:
+    """A folder as a reader of README has it: the settings, and the archive beside them."""
+    shutil.copytree(ROOT / "settings", tmp_path / "settings")
+    shutil.copy(movielens_zip, tmp_path / "ml-1m.zip")
+    return tmp_path
+
+
+def shell(command: str, folder: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+
+
+def test_readme_python_runs(workplace: Path) -> None:
+    (code,) = blocks("python")
+    (workplace / "example.py").write_text(code, encoding="utf-8")
+    shell("python example.py", workplace)
+    assert (workplace / "compact" / "model.json").exists()
+
+
+def test_readme_commands_run(workplace: Path) -> None:
+    (commands,) = (block for block in blocks("sh") if "fieldwise" in block)
+    for command in commands.strip().splitlines():
+        shell(command, workplace)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "settings").rglob("*.toml")), ids=lambda p: p.stem)
+def test_every_settings_file_runs(file: Path, movielens_zip: Path, tmp_path: Path) -> None:
+    values = read_toml(file)
+    source = values["data"]["name"]
+    more = {"planted": "data.rows=3000", "movielens-1m": f"data.raw={movielens_zip}"}[source]
+    chosen = RunSettings.parse(override(values, [*SMALL, more, "run.budgets=['9']"]))
+    records = run(chosen, tmp_path / "out")
+    assert [record.compact_size.columns for record in records] == [9] * len(chosen.run.seeds)
+
+
+def test_the_public_door_opens_and_is_documented() -> None:
+    assert fieldwise.__all__ == sorted(set(fieldwise.__all__))
+    for name in fieldwise.__all__:
+        value = getattr(fieldwise, name)
+        assert inspect.getdoc(value), name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fieldwise.nothing
+    assert fieldwise.models.DCNv2().cross_layers == 3
+    with pytest.raises(AttributeError, match="no attribute 'DCNv3'"):
+        _ = fieldwise.models.DCNv3
+
+
+@pytest.mark.parametrize("table", [SOURCES, MODELS, GATES, SEARCHES])
+def test_every_table_entry_is_a_documented_settings_class(table: dict[str, str]) -> None:
+    for name in table:
+        cls: Any = resolve("table", table, name)
+        assert cls.__doc__
+        for key, field in cls.model_fields.items():
+            assert field.description, f"{name}.{key} has no docstring"
+
+
+def modules() -> list[Path]:
+    return sorted((ROOT / "src").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.stem)
+def test_no_module_reads_pickles_evaluates_text_or_grows_too_long(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
+    assert not called & {"eval", "exec", "torch.load", "torch.save", "pickle.load", "__import__"}
+    assert not imported & {"pickle", "dill", "joblib", "cloudpickle"}
+    assert "allow_pickle=True" not in source
+    assert len(source.splitlines()) <= 300
+
+
+def test_importing_a_module_leaves_torch_out_of_core() -> None:
+    names = [p.stem for p in (ROOT / "src" / "fieldwise" / "core").glob("*.py") if p.stem != "__init__"]
+    code = "import sys\n" + "".join(f"import fieldwise.core.{n}\n" for n in names) + "assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert import_module("fieldwise.core.mask")
