@@ -3,6 +3,7 @@
 Torch is imported by the commands that need it, when they run; starting imports none of it.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
@@ -37,6 +38,8 @@ for name, command in COMMANDS.items():
 
 def main() -> NoReturn:
     """The entry point: users' mistakes are one line and exit code 2."""
+    # Threads that wait by spinning starve each other on a busy machine; must be set before torch starts its threads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except FieldwiseError as error:
