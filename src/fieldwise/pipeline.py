@@ -8,7 +8,8 @@ A run folder is readable without the library:
     seed-0/search/<budget>/           mask.json, the searched compact model, its trace
     seed-0/retrain/<budget>/          record.json: one line of the results table
     seed-0/compact/<budget>/          what you deploy
-    record.json, report.md            written last: complete
+    metrics.jsonl                     what the run said while it worked, and the commands that made it
+    record.json, report.md, report.html   written last: complete
 
 Each stage folder holds `stage.json` (what its result depends on, written first), a checkpoint while it works, and
 `record.json` (written last). A stage that is complete is skipped; one made with other settings is refused.
@@ -35,8 +36,9 @@ from fieldwise.data.prepare import prepare as prepare_rows
 from fieldwise.data.store import Dataset
 from fieldwise.exports.folder import export, load
 from fieldwise.models import MODELS
-from fieldwise.reports import markdown
-from fieldwise.run_folder import Job, Quiet, Watcher, agree, begin, end, need, read
+from fieldwise.reports import markdown, write
+from fieldwise.reports.journal import Journal
+from fieldwise.run_folder import Job, Quiet, Several, Watcher, agree, begin, end, need, read
 from fieldwise.run_settings import RunSettings
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import SearchResult
@@ -98,6 +100,7 @@ def run(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> lis
             _search(job, data, seed, budget)
             _retrain(job, data, seed, budget)
     records = report(out)
+    write.html(out)
     write_json(out / "record.json", [record.to_json() for record in records])
     return records
 
@@ -108,7 +111,7 @@ def _open(settings: RunSettings, out: Path, watcher: Watcher | None) -> tuple[Jo
     choose_device(settings.run.device)
     given = settings.run.dataset
     data = Dataset.open(given) if given else prepare(settings, out / "dataset", watcher)
-    job = Job(settings, out, watcher)
+    job = Job(settings, out, Several((watcher, Journal(out))))
     for budget in settings.run.budgets:
         budget.limit(data.schema.layout(settings.model.width))
     for folder, values in job.stages(data):

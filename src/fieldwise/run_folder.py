@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import write_json
-from fieldwise.core.records import RunRecord, StageRecord
+from fieldwise.core.records import Epoch, RunRecord, StageRecord
 from fieldwise.core.settings import Values, differing
 from fieldwise.data.store import Dataset
 from fieldwise.run_settings import RunSettings
@@ -35,6 +35,38 @@ class Quiet(Silence):
 
     def rows(self, what: str, done: int, total: int | None) -> None:
         """Nothing."""
+
+
+@dataclass(frozen=True)
+class Several:
+    """Watchers that all hear the same."""
+
+    watchers: tuple[Watcher, ...]
+
+    def begin(self, title: str, done: bool) -> None:
+        """A stage begins, or is skipped because it is done."""
+        for watcher in self.watchers:
+            watcher.begin(title, done)
+
+    def rows(self, what: str, done: int, total: int | None) -> None:
+        """So many rows of a preparation are through."""
+        for watcher in self.watchers:
+            watcher.rows(what, done, total)
+
+    def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
+        """A step of an epoch is done."""
+        for watcher in self.watchers:
+            watcher.step(stage, epoch, step, steps)
+
+    def epoch(self, stage: str, epoch: Epoch) -> None:
+        """An epoch is done."""
+        for watcher in self.watchers:
+            watcher.epoch(stage, epoch)
+
+    def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
+        """What a search's gate lets through."""
+        for watcher in self.watchers:
+            watcher.gate(step, live, cost, limit, widths)
 
 
 @dataclass(frozen=True)

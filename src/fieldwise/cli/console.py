@@ -1,6 +1,6 @@
 """Progress for people: bars on a terminal, plain lines elsewhere."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -48,6 +48,9 @@ class Bars:
         self._clear()
         loss = "" if epoch.loss is None else f"loss {epoch.loss:.4f}, "
         self._line(f"{self._title}, epoch {epoch.epoch}: {loss}validation AUC {epoch.auc:.4f}, {epoch.seconds:.1f} s")
+
+    def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
+        """Nothing: `fieldwise watch` shows it."""
 
     def _draw(self, what: str, done: int, total: int | None) -> None:
         if self._bar is None:

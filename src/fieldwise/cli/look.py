@@ -1,21 +1,77 @@
 """The commands that look: at a run, and at what there is to choose from."""
 
 import ast
+import time
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 
-def report(out: Annotated[Path, typer.Argument(help="The run folder.")]) -> None:
-    """Write report.md of a run folder, and print it."""
-    from fieldwise import pipeline
+class Format(StrEnum):
+    """What a report can be written as."""
 
-    pipeline.report(out)
-    typer.echo((out / "report.md").read_text(encoding="utf-8"))
+    html = "html"
+    md = "md"
+    png = "png"
+
+
+def report(
+    out: Annotated[Path, typer.Argument(help="The folder of a run or of a comparison.")],
+    format_: Annotated[
+        Format | None, typer.Option("--format", help="One format; without it the page, and the tables on the terminal.")
+    ] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Another run, to set its pretrained columns beside this one's.")
+    ] = None,
+) -> None:
+    """Write report.html of a run or comparison, and print its tables; or write it as md or as png figures."""
+    from fieldwise.reports import write
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    written = write.FORMATS[format_ or "html"](out, against)
+    tables = format_ == Format.md
+    if format_ is None and (write.is_comparison(out) or write.has_results(out)):
+        written = write.Written([*write.md(out).paths, *written.paths], written.notices)
+        tables = True
+    for notice in written.notices:
+        console.print(f"fieldwise: {notice}")
+    if tables:
+        typer.echo(written.paths[0].read_text(encoding="utf-8"))
+    for path in written.paths:
+        typer.echo(f"Report: {path}")
+
+
+def watch(
+    out: Annotated[Path, typer.Argument(help="The run folder.")],
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show the state now, and stop.")] = False,
+) -> None:
+    """Watch a running search: live columns against the target, validation AUC, widths per field."""
+    from rich.live import Live
+
+    from fieldwise.core.errors import RunError
+    from fieldwise.reports import journal
+    from fieldwise.reports.watch import frame
+
+    if not out.is_dir():
+        raise RunError(f"'{out}' is no run folder. Name a folder that `fieldwise run --out` works in.")
+    console = Console()
+
+    def picture() -> RenderableType:
+        return frame(journal.read(out), rows=max(5, console.height - 12), width=console.width)
+
+    if once:
+        console.print(picture())
+        return
+    with Live(picture(), console=console, auto_refresh=False) as live:
+        while not (out / "record.json").exists():
+            time.sleep(every)
+            live.update(picture(), refresh=True)
 
 
 def list_() -> None:

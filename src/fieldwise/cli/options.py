@@ -25,6 +25,9 @@ Budgets = Annotated[
 ]
 Seeds = Annotated[list[int] | None, typer.Option("--seed", help="May be repeated.")]
 DeviceName = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")]
+TensorBoard = Annotated[
+    bool, typer.Option("--tensorboard", help="Write TensorBoard events too, into the run folder (extra `tensorboard`).")
+]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="table.key=value; may be repeated.")]
 
 HOMES: Final = {

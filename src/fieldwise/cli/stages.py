@@ -18,10 +18,12 @@ from fieldwise.cli.options import (
     Sets,
     SettingsFile,
     Source,
+    TensorBoard,
     settings_of,
 )
 
 if TYPE_CHECKING:
+    from fieldwise.run_folder import Watcher
     from fieldwise.run_settings import RunSettings
 
 
@@ -52,12 +54,13 @@ def pretrain(
     seed: Seeds = None,
     device: DeviceName = None,
     set_: Sets = None,
+    tensorboard: TensorBoard = False,
 ) -> None:
     """Train the full model, for every seed."""
     chosen = settings_of(
         settings, out, set_, source=source, raw=raw, dataset=dataset, model=model, seeds=seed, device=device
     )
-    _stage("pretrain", chosen, out)
+    _stage("pretrain", chosen, out, tensorboard)
 
 
 def search(
@@ -68,10 +71,11 @@ def search(
     seed: Seeds = None,
     device: DeviceName = None,
     set_: Sets = None,
+    tensorboard: TensorBoard = False,
 ) -> None:
     """Search the widths from the pretrained model, for every budget and seed."""
     chosen = settings_of(settings, out, set_, search=search, budgets=budget, seeds=seed, device=device)
-    _stage("search", chosen, out)
+    _stage("search", chosen, out, tensorboard)
 
 
 def retrain(
@@ -81,10 +85,11 @@ def retrain(
     seed: Seeds = None,
     device: DeviceName = None,
     set_: Sets = None,
+    tensorboard: TensorBoard = False,
 ) -> None:
     """Retrain the compact models of a search, and evaluate them on the test rows."""
     chosen = settings_of(settings, out, set_, budgets=budget, seeds=seed, device=device)
-    _stage("retrain", chosen, out)
+    _stage("retrain", chosen, out, tensorboard)
 
 
 def run(
@@ -99,6 +104,7 @@ def run(
     seed: Seeds = None,
     device: DeviceName = None,
     set_: Sets = None,
+    tensorboard: TensorBoard = False,
 ) -> None:
     """All stages in order; the same command goes on where it was stopped."""
     chosen = settings_of(
@@ -108,15 +114,26 @@ def run(
     from fieldwise import pipeline
 
     with watching() as (console, watcher):
-        records = pipeline.run(chosen, out, watcher)
+        records = pipeline.run(chosen, out, _also(watcher, out, tensorboard))
         show(console, records)
-        console.print(f"Report: {out / 'report.md'}", highlight=False, soft_wrap=True)
+        for name in ("report.md", "report.html"):
+            console.print(f"Report: {out / name}", highlight=False, soft_wrap=True)
 
 
-def _stage(verb: str, settings: "RunSettings", out: Path) -> None:
+def _stage(verb: str, settings: "RunSettings", out: Path, tensorboard: bool) -> None:
     from fieldwise import pipeline
 
     verbs = {"pretrain": pipeline.pretrain, "search": pipeline.search, "retrain": pipeline.retrain}
     with watching() as (console, watcher):
-        verbs[verb](settings, out, watcher)
+        verbs[verb](settings, out, _also(watcher, out, tensorboard))
         console.print(f"{verb} is complete in {out}", highlight=False, soft_wrap=True)
+
+
+def _also(watcher: "Watcher", out: Path, tensorboard: bool) -> "Watcher":
+    """The watcher, and TensorBoard beside it where it is asked for."""
+    if not tensorboard:
+        return watcher
+    from fieldwise.reports.events import Events
+    from fieldwise.run_folder import Several
+
+    return Several((watcher, Events(out / "tensorboard")))

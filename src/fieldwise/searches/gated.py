@@ -24,7 +24,7 @@ from fieldwise.models.model import CTRModel
 from fieldwise.searches.search import Search, SearchResult
 from fieldwise.searches.trace import Trace
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Training, fit
+from fieldwise.train.loop import CHECK_EVERY, Listener, Plan, Silence, Training, fit
 from fieldwise.train.task import Task
 
 
@@ -83,10 +83,12 @@ class Stage:
         self.trace = Trace.over(before, self.gate.limit, settings.trace_every)
         self.history: list[Epoch] = []
         self._valid: Iterator[Batch] = iter(())
+        self._owners = torch.from_numpy(model.layout.owners)
+        self._listener: Listener = Silence()
 
     def run(self, folder: Path | None, listener: Listener | None) -> None:
         """Searches, then selects exactly the best columns within the budget."""
-        settings = self._settings
+        settings, self._listener = self._settings, listener or Silence()
         training = Training(batch=settings.batch, learning_rate=settings.learning_rate, epochs=settings.epochs)
         plan = Plan(
             stage="search",
@@ -119,8 +121,19 @@ class Stage:
         (grad,) = torch.autograd.grad(loss, values)
         self._model.train()
         before = self.gate.live()
+        if len(self.trace.live) % CHECK_EVERY == 0:
+            self._tell(before)
         self.gate.step(grad)
         self.trace.record(self.gate, before, self.gate.live())
+
+    def _tell(self, live: Tensor) -> None:
+        """Tells the listener what is live; it waits for the GPU, so it is not done at every step."""
+        names = self._model.layout.schema.names
+        widths = self._owners[live.cpu()].bincount(minlength=len(names)).tolist()
+        cost = int((self.gate.costs * live).sum())
+        self._listener.gate(
+            len(self.trace.live), sum(widths), cost, self.gate.limit, dict(zip(names, widths, strict=True))
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps beside the model."""

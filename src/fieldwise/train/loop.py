@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -47,6 +47,9 @@ class Listener(Protocol):
     def epoch(self, stage: str, epoch: Epoch) -> None:
         """An epoch is done; number 0 is the model before the first."""
 
+    def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
+        """What a search's gate lets through, told every so many steps: columns, their cost and limit, and per field."""
+
 
 class Silence:
     """A listener that says nothing."""
@@ -55,6 +58,9 @@ class Silence:
         """Nothing."""
 
     def epoch(self, stage: str, epoch: Epoch) -> None:
+        """Nothing."""
+
+    def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
         """Nothing."""
 
 

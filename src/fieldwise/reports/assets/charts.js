@@ -1,0 +1,160 @@
+"use strict";
+/* What both pages share: elements, figures that redraw to their width, sortable tables, colours. */
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const main = document.getElementById("main");
+const redraws = new Set();
+
+/** An element; texts are always set as text, never as markup. */
+function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value !== undefined && value !== null && value !== false) node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+const number = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en"));
+const auc = (value) => value.toFixed(4);
+const seconds = (value) => (value < 1 ? value.toFixed(2) : value < 100 ? value.toFixed(1) : Math.round(value).toLocaleString("en")) + " s";
+const bytes = (value) => {
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+  let place = 0;
+  while (value >= 1024 && place < units.length - 1) { value /= 1024; place += 1; }
+  return (place === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)) + " " + units[place];
+};
+const short = (text, length = 26) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const unique = (values) => [...new Set(values)];
+const mean = (values) => d3.mean(values);
+
+/** A section with a heading, listed in the contents. */
+function section(id, title, ...children) {
+  const node = el("section", { id, "aria-labelledby": id + "-title" }, el("h2", { id: id + "-title" }, title), ...children);
+  main.append(node);
+  document.getElementById("contents").append(el("a", { href: "#" + id }, title));
+  return node;
+}
+
+/** A patch of colour for a legend, in the shape of a chart's symbol where it has one. */
+function key(colour, symbol) {
+  if (!symbol) return el("i", { style: `background:${colour}` });
+  const svg = d3.create("svg").attr("width", 17).attr("height", 13).attr("viewBox", "-7 -6.5 17 13").attr("aria-hidden", "true");
+  svg.append("path").attr("d", d3.symbol(symbol, 70)()).attr("fill", colour);
+  return svg.node();
+}
+
+/** A figure whose chart is drawn to the width there is; `draw` gets that width. Returns its redraw. */
+function figure(parent, { id, title, note, legend, tall = false }, draw) {
+  const plot = el("div", { class: tall ? "plot tall" : "plot", tabindex: tall ? "0" : null });
+  const caption = el("figcaption", {}, note ?? "");
+  const keys = el("ul", { class: "legend" }, (legend ?? []).map(([name, colour, symbol]) => el("li", {}, key(colour, symbol), name)));
+  const box = el("figure", { id, "data-chart": id }, el("h3", {}, title), caption, legend ? keys : null, plot);
+  parent.append(box);
+  let width = 0;
+  const redraw = () => {
+    width = Math.max(240, Math.floor(plot.clientWidth) || 240);
+    const drawn = draw(width, caption, plot);
+    if (drawn) plot.replaceChildren(drawn);
+  };
+  redraws.add(redraw);
+  new ResizeObserver(() => { if (Math.abs(plot.clientWidth - width) > 4) redraw(); }).observe(plot);
+  redraw();
+  return redraw;
+}
+
+/** Chart options that all charts share. */
+function look(width, title, options) {
+  return Plot.plot({
+    width, marginTop: options.y?.label ? 26 : 8, marginRight: 16, marginBottom: 48, ariaLabel: title,
+    style: { background: "transparent", color: "inherit", fontSize: "12px", fontFamily: "inherit" },
+    ...options, x: { labelOffset: 40, ...options.x },
+  });
+}
+
+/** A labelled select; `change` is called with the chosen value. */
+function choice(parent, { id, label }, options, change) {
+  const select = el("select", { id, onchange: () => change(select.value) }, options.map(([value, text]) => el("option", { value }, text)));
+  parent.append(el("label", {}, label, select));
+  return select;
+}
+
+/** A table whose heads sort; a column is {head, value, show, text}. */
+function table(parent, columns, rows, { caption, sort = null, mark = () => "" } = {}) {
+  let order = sort ?? { column: -1, down: true };
+  const body = el("tbody");
+  const heads = columns.map((column, place) =>
+    el("th", { scope: "col", class: column.text ? "text" : null },
+      el("button", { type: "button", onclick: () => {
+        order = { column: place, down: order.column === place ? !order.down : !column.text };
+        fill();
+      } }, column.head)));
+  function fill() {
+    const sorted = [...rows];
+    if (order.column >= 0) {
+      const { value } = columns[order.column];
+      sorted.sort((a, b) => (order.down ? d3.descending(value(a), value(b)) : d3.ascending(value(a), value(b))));
+    }
+    heads.forEach((head, place) => {
+      if (place === order.column) head.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    });
+    body.replaceChildren(...sorted.map((row) => el("tr", { class: mark(row) || null }, columns.map((column) => {
+      const shown = String((column.show ?? column.value)(row));
+      return el("td", { class: column.text ? "text name" : null }, shown);
+    }))));
+  }
+  const node = el("table", { "aria-label": caption }, el("thead", {}, el("tr", {}, heads)), body);
+  parent.append(el("div", { class: "scroll", tabindex: "0" }, node));
+  fill();
+  return (changed) => { rows = changed; fill(); };
+}
+
+/** A theme button: as the system, light, dark. Charts that read colours are drawn anew. */
+function themes() {
+  const button = document.getElementById("theme");
+  const names = { "": "as the system", light: "light", dark: "dark" };
+  const set = (theme) => {
+    if (theme) document.documentElement.dataset.theme = theme;
+    else delete document.documentElement.dataset.theme;
+    button.textContent = "Theme: " + names[theme];
+    redraws.forEach((redraw) => redraw());
+  };
+  button.addEventListener("click", () => {
+    const all = Object.keys(names);
+    set(all[(all.indexOf(document.documentElement.dataset.theme ?? "") + 1) % all.length]);
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraws.forEach((redraw) => redraw()));
+  let before = "";
+  addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme ?? ""; set("light"); });
+  addEventListener("afterprint", () => set(before));
+}
+
+/** The head of the page: what it is about, in words, and what is missing. */
+function opening(kind) {
+  document.getElementById("kind").textContent = kind;
+  document.getElementById("made").textContent = "Made by " + data.made + ". This file holds everything it shows and needs no network.";
+  main.append(el("p", { class: "headline", id: "headline" }, data.headline));
+  if (data.notices.length) {
+    main.append(el("div", { class: "notices", id: "notices", role: "status" }, "Not everything is here:",
+      el("ul", {}, data.notices.map((line) => el("li", {}, line)))));
+  }
+}
+
+/** Tables of settings as TOML-like text. */
+function settingsText(tables) {
+  const lines = [];
+  const walk = (path, values) => {
+    const inner = Object.entries(values).filter(([, value]) => value !== null && typeof value === "object" && !Array.isArray(value));
+    const plain = Object.entries(values).filter(([key]) => !inner.some(([other]) => other === key));
+    if (plain.length) {
+      if (path) lines.push("", `[${path}]`);
+      plain.forEach(([key, value]) => lines.push(`${key} = ${JSON.stringify(value)}`));
+    }
+    inner.forEach(([key, value]) => walk(path ? path + "." + key : key, value));
+  };
+  walk("", tables);
+  return lines.join("\n").trim();
+}

@@ -1,0 +1,129 @@
+"use strict";
+/* The page of a comparison: fronts, significance, widths per method, cost. */
+
+const tones = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0"];
+const signs = d3.symbolsFill;
+const tone = new Map(data.methods.map((method, place) => [method, tones[place % tones.length]]));
+const sign = new Map(data.methods.map((method, place) => [method, signs[place % signs.length]]));
+const legend = data.methods.map((method) => [method, tone.get(method), sign.get(method)]);
+
+opening("comparison");
+if (data.rows.length) { fronts(); significance(); heat(); price(); }
+making();
+themes();
+
+function fronts() {
+  const node = section("front", "The front of all methods", el("p", {}, "Up is more accurate, left is smaller. A dot is the mean over seeds, its bar one standard deviation; small dots are single seeds. The dashed line joins what nothing else beats at its size."));
+  const grid = el("div", { class: data.models.length > 1 ? "grid two" : "grid" });
+  node.append(grid);
+  data.models.forEach((model, place) => {
+    const rows = data.rows.filter((row) => row.model === model), full = data.full.find((one) => one.model === model);
+    if (!rows.length || !full) return;
+    const single = data.seeds.filter((one) => one.model === model);
+    const front = d3.sort(rows.filter((row) => row.front), (row) => row.embedding);
+    const wide = full.embedding / d3.min(single, (one) => one.embedding) > 1.5;
+    figure(grid, { id: `chart-front-${place}`, title: `${model}: test AUC against embedding parameters`, legend: [...legend.filter(([name]) => rows.some((row) => row.method === name)), ["full model", "var(--ink)", d3.symbolDiamond]] }, (width) => look(width, `${model}: test AUC against embedding parameters`, {
+      height: 420, marginLeft: 62, marginRight: 30,
+      x: { label: "embedding parameters", type: wide ? "log" : "linear", grid: true, tickFormat: "~s", ticks: width < 560 ? 4 : 8, insetLeft: 16, insetRight: 24 },
+      y: { label: "test AUC", grid: true, nice: true, tickFormat: ".4~f" },
+      marks: [
+        Plot.ruleY([full.auc], { stroke: "var(--soft)", strokeDasharray: "2 3" }),
+        Plot.line(front, { x: "embedding", y: "auc", stroke: "var(--soft)", strokeDasharray: "5 4", strokeWidth: 1.5 }),
+        Plot.ruleX(rows.filter((row) => row.auc_std !== null), { x: "embedding", y1: (row) => row.auc - row.auc_std, y2: (row) => row.auc + row.auc_std, stroke: (row) => tone.get(row.method), strokeOpacity: 0.6 }),
+        Plot.dot(single, { x: "embedding", y: "auc", r: 1.8, fill: (one) => tone.get(one.method), fillOpacity: 0.55 }),
+        Plot.dot(rows, { x: "embedding", y: "auc", r: 5.5, symbol: (row) => sign.get(row.method), fill: (row) => tone.get(row.method), stroke: "var(--card)", strokeWidth: 0.8,
+          title: (row) => `${row.method} at ${row.budget}\n${number(row.embedding)} embedding parameters\ntest AUC ${auc(row.auc)}${row.auc_std === null ? "" : " ± " + auc(row.auc_std)}, ${row.seeds.length} seeds\nsearch ${row.search_share.toFixed(2)} of one training${row.front ? "\non the front" : ""}` }),
+        Plot.dot([full], { x: "embedding", y: "auc", r: 6, symbol: d3.symbolDiamond, fill: "currentColor", title: () => `full model\n${number(full.embedding)} embedding parameters\ntest AUC ${auc(full.auc)}` }),
+        Plot.text([full], { x: "embedding", y: "auc", text: () => "full model", dy: -14, textAnchor: "end", dx: 14, fontWeight: 600, stroke: "var(--card)", strokeWidth: 4, fill: "currentColor" }),
+      ],
+      symbol: { type: "identity" },
+    }));
+  });
+}
+
+function significance() {
+  const seeds = d3.max(data.rows, (row) => row.seeds.length);
+  const node = section("table", "Against the baseline", el("p", {}, `Every row is tested against ${data.baseline} at the same budget and model, over the seeds that both have; p-values are two-sided and corrected for all ${data.comparisons} comparisons (Holm).`
+    + (seeds < 6 ? ` With ${seeds} seed${seeds > 1 ? "s" : ""} Wilcoxon's test cannot go below p = ${(2 / 2 ** seeds).toFixed(2)}, so read it as a hint.` : "")));
+  const p = (value) => (value < 0.001 ? "<0.001" : value.toFixed(3));
+  const pick = (get) => ({ value: (row) => (row.test ? get(row.test) : Infinity) });
+  const columns = [
+    { head: "method", value: (row) => row.method, text: true },
+    { head: "budget", value: (row) => row.budget, text: true },
+    { head: "test AUC", value: (row) => row.auc, show: (row) => auc(row.auc) + (row.auc_std === null ? "" : " ± " + auc(row.auc_std)) },
+    { head: "log loss", value: (row) => row.log_loss, show: (row) => auc(row.log_loss) },
+    { head: "embedding", value: (row) => row.embedding, show: (row) => number(row.embedding) },
+    { head: "to " + data.baseline, ...pick((test) => -test.difference), show: (row) => (row.test ? (row.test.difference < 0 ? "−" : "+") + Math.abs(row.test.difference).toFixed(4) : "–") },
+    { head: "t-test p", ...pick((test) => test.t_holm), show: (row) => (row.test ? p(row.test.t_holm) : "–") },
+    { head: "Wilcoxon p", ...pick((test) => test.wilcoxon_holm), show: (row) => (row.test ? p(row.test.wilcoxon_holm) : "–") },
+    { head: "seeds", value: (row) => row.seeds.length },
+    { head: "on the front", value: (row) => (row.front ? 1 : 0), show: (row) => (row.front ? "yes" : "") },
+  ];
+  if (data.models.length > 1) columns.splice(2, 0, { head: "model", value: (row) => row.model, text: true });
+  table(node, columns, data.rows, { caption: "Significance", mark: (row) => (row.method === data.baseline ? "full" : "") });
+}
+
+function heat() {
+  const node = section("widths", "Where each method puts its columns", el("p", {}, "Mean kept width of every field over the seeds. Dark is wide; 0 means the field is no longer embedded."));
+  const controls = el("div", { class: "controls" });
+  node.append(controls);
+  const state = { model: data.models[0], budget: data.budgets[0], sort: "place" };
+  const changed = (key) => (value) => { state[key] = value; redraw(); };
+  if (data.models.length > 1) choice(controls, { id: "heat-model", label: "Model" }, data.models.map((m) => [m, m]), changed("model"));
+  choice(controls, { id: "heat-budget", label: "Budget" }, data.budgets.map((b) => [b, b]), changed("budget"));
+  choice(controls, { id: "heat-sort", label: "Sort fields by" }, [["place", "order in the data"], ["cardinality", "cardinality"], ["name", "name"]], changed("sort"));
+  const many = data.fields.length > 30;
+  const redraw = figure(node, { id: "chart-heat", title: "Width of each field, by method", tall: many }, (width) => {
+    const found = data.widths.filter((one) => one.model === state.model && one.budget === state.budget);
+    if (!found.length) return el("p", {}, "No complete search of this model and budget.");
+    const order = d3.sort(d3.range(data.fields.length), { place: (j) => j, cardinality: (j) => -data.cardinalities[j], name: (j) => data.fields[j] }[state.sort]);
+    const cells = found.flatMap((one) => one.after.map((value, j) => ({ method: one.method, j, value })))
+      .concat(found[0].before.map((value, j) => ({ method: "full model", j, value })));
+    const names = ["full model", ...data.methods.filter((method) => found.some((one) => one.method === method))];
+    const left = Math.min(width * 0.3, 18 + 7 * d3.max(data.fields, (name) => Math.min(22, name.length)));
+    const each = (width - left) / names.length, top = d3.max(cells, (cell) => cell.value);
+    return look(width, "Width of each field by method", {
+      height: data.fields.length * (many ? 16 : 30) + 84, marginLeft: left, marginTop: 84, marginBottom: 6, padding: 0.04,
+      x: { domain: names, label: null, axis: "top", tickSize: 0, tickRotate: -40, tickFormat: (name) => short(name, 16), labelOffset: undefined },
+      y: { domain: order, label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j], Math.floor(left / 7.2)) },
+      color: { type: "linear", domain: [0, top], range: [css("--mid"), css("--high")] },
+      marks: [
+        Plot.cell(cells, { x: "method", y: "j", fill: "value", title: (cell) => `${data.fields[cell.j]}, ${cell.method}: ${cell.value} columns` }),
+        each > 26 && !many ? Plot.text(cells, { x: "method", y: "j", text: (cell) => (Number.isInteger(cell.value) ? String(cell.value) : cell.value.toFixed(1)), fill: (cell) => (cell.value > top * 0.55 ? css("--back") : css("--ink")) }) : null,
+      ],
+    });
+  });
+}
+
+function price() {
+  const node = section("cost", "Search cost beside accuracy", el("p", {}, `Cost is search time as a share of one plain training of the full model, with ${data.jobs} process${data.jobs > 1 ? "es" : ""} at work${data.device ? ` on ${data.device}` : ""}. A method that needs the pretrained model also needs that training.`));
+  const grid = el("div", { class: data.models.length > 1 ? "grid two" : "grid" });
+  node.append(grid);
+  data.models.forEach((model, place) => {
+    const rows = data.rows.filter((row) => row.model === model);
+    if (!rows.length) return;
+    figure(grid, { id: `chart-cost-${place}`, title: `${model}: test AUC against everything spent`, legend: legend.filter(([name]) => rows.some((row) => row.method === name)) }, (width) => look(width, `${model}: test AUC against everything spent`, {
+      height: 340, marginLeft: 62, x: { label: "pretraining where used, search and retraining, in plain trainings", grid: true, zero: true, insetRight: 12 }, y: { label: "test AUC", grid: true, nice: true, tickFormat: ".4~f" },
+      marks: [Plot.dot(rows, { x: "total_share", y: "auc", r: 5, symbol: (row) => sign.get(row.method), fill: (row) => tone.get(row.method), title: (row) => `${row.method} at ${row.budget}\ntest AUC ${auc(row.auc)}\n${row.total_share.toFixed(2)} plain trainings, search ${seconds(row.search_seconds)}` })],
+      symbol: { type: "identity" },
+    }));
+  });
+  const columns = [
+    { head: "method", value: (row) => row.method, text: true },
+    { head: "budget", value: (row) => row.budget, text: true },
+    { head: "test AUC", value: (row) => row.auc, show: (row) => auc(row.auc) },
+    { head: "search", value: (row) => row.search_seconds, show: (row) => seconds(row.search_seconds) },
+    { head: "search / training", value: (row) => row.search_share, show: (row) => row.search_share.toFixed(2) },
+    { head: "all / training", value: (row) => row.total_share, show: (row) => row.total_share.toFixed(2) },
+    { head: "search memory", value: (row) => row.search_memory, show: (row) => bytes(row.search_memory) },
+    { head: "needs pretraining", value: (row) => (row.uses_pretrained ? 1 : 0), show: (row) => (row.uses_pretrained ? "yes" : "no") },
+  ];
+  if (data.models.length > 1) columns.splice(2, 0, { head: "model", value: (row) => row.model, text: true });
+  table(node, columns, data.rows, { caption: "Cost" });
+}
+
+function making() {
+  section("making", "How it was made",
+    el("p", { class: "note" }, Object.entries(data.versions).map(([name, version]) => `${name} ${version}`).join(", ")),
+    el("h3", {}, "Settings"), el("pre", { id: "settings" }, settingsText(data.settings)));
+}

@@ -1,0 +1,206 @@
+"use strict";
+/* The page of a run: what came out. Widths, accuracy against size, curves, cost. */
+
+const budgets = unique(data.results.map((result) => result.budget));
+const seeds = unique(data.results.map((result) => result.seed));
+const sum = (values) => d3.sum(values);
+const shades = (count) => d3.range(count).map((place) => d3.schemeTableau10[[0, 1, 4, 2, 6, 3, 5, 7, 8, 9][place % 10]]);
+
+opening("run report");
+if (data.results.length) { cards(); widths(); front(); }
+curves();
+if (data.results.length) parameters();
+searchSections();
+cost();
+making();
+themes();
+
+function cards() {
+  const row = el("div", { class: "cards", id: "cards" });
+  for (const budget of budgets) {
+    const group = data.results.filter((result) => result.budget === budget);
+    const before = mean(group.map((result) => result.full.all)), after = mean(group.map((result) => result.compact.all));
+    const change = mean(group.map((result) => result.compact.auc - result.full.auc));
+    row.append(el("div", { class: "card" },
+      el("h3", {}, "Budget " + budget),
+      el("b", { class: "big" }, Math.round((1 - after / before) * 100) + "% smaller"),
+      el("dl", {},
+        el("dt", {}, "parameters"), el("dd", {}, number(before) + " → " + number(after)),
+        el("dt", {}, "stored (float32)"), el("dd", {}, bytes(before * 4) + " → " + bytes(after * 4)),
+        el("dt", {}, "test AUC"), el("dd", {}, auc(mean(group.map((r) => r.full.auc))) + " → " + auc(mean(group.map((r) => r.compact.auc)))),
+        el("dt", {}, "change"), el("dd", {}, (change < 0 ? "−" : "+") + Math.abs(change).toFixed(4)),
+        el("dt", {}, "columns"), el("dd", {}, number(mean(group.map((r) => r.full.columns))) + " → " + number(mean(group.map((r) => r.compact.columns)))))));
+  }
+  main.append(row);
+  main.append(el("p", { class: "note" }, (seeds.length > 1 ? `Means over ${seeds.length} seeds. ` : "One seed. ")
+    + `The sentence above speaks of the smallest budget whose validation AUC is within ${data.close} of the best budget's. Test rows are read once, at the end.`));
+}
+
+function widthRows(budget, seed) {
+  const group = data.results.filter((result) => result.budget === budget && (seed === "" || String(result.seed) === seed));
+  return data.fields.map((field, j) => {
+    const before = mean(group.map((result) => result.before[j])), after = mean(group.map((result) => result.after[j]));
+    return { name: field.name, place: j, cardinality: field.cardinality, before, after, saving: field.cardinality * (before - after) };
+  });
+}
+
+function widths() {
+  const node = section("widths", "Where the columns went", el("p", {}, "Each field's embedding width in the full model and in the compact one. A field at 0 is no longer embedded."));
+  const controls = el("div", { class: "controls" });
+  node.append(controls);
+  const state = { budget: data.chosen, seed: seeds.length > 1 ? "" : String(seeds[0]), sort: "saving", find: "" };
+  const changed = (key) => (value) => { state[key] = value; redraw(); refill(rows()); };
+  choice(controls, { id: "widths-budget", label: "Budget" }, budgets.map((b) => [b, b]), changed("budget")).value = data.chosen;
+  if (seeds.length > 1) choice(controls, { id: "widths-seed", label: "Seed" }, [["", "mean of all seeds"], ...seeds.map((s) => [String(s), "seed " + s])], changed("seed"));
+  const sorts = { saving: "parameters saved", after: "width after", cardinality: "cardinality", place: "order in the data", name: "name" };
+  choice(controls, { id: "widths-sort", label: "Sort by" }, Object.entries(sorts), changed("sort"));
+  if (data.fields.length > 30) {
+    const find = el("input", { type: "search", id: "widths-find", oninput: () => changed("find")(find.value.toLowerCase()) });
+    controls.append(el("label", {}, "Find a field", find));
+  }
+  const rows = () => {
+    const found = widthRows(state.budget, state.seed).filter((row) => row.name.toLowerCase().includes(state.find));
+    const up = state.sort === "name" || state.sort === "place";
+    return found.sort((a, b) => (up ? d3.ascending : d3.descending)(a[state.sort], b[state.sort]) || a.place - b.place);
+  };
+  const round = (value) => (Number.isInteger(value) ? String(value) : value.toFixed(1));
+  const redraw = figure(node, { id: "chart-widths", title: "Width of each field, before and after", tall: data.fields.length > 30, legend: [["full model", "var(--before)"], ["compact model", "var(--kept)"]] }, (width) => {
+    const found = rows(), names = new Map(found.map((row) => [row.place, row.name]));
+    const step = found.length > 100 ? 15 : 22, left = Math.min(width * 0.36, 16 + 7 * d3.max(found, (row) => Math.min(26, row.name.length)) || 60);
+    if (!found.length) return el("p", {}, "No field has that in its name.");
+    return look(width, "Width of each field before and after", {
+      height: found.length * step + 66, marginLeft: left, marginRight: width < 520 ? 76 : 180,
+      x: { label: "columns", grid: true, tickFormat: "d", ticks: Math.min(8, d3.max(found, (row) => row.before)), nice: false },
+      y: { domain: found.map((row) => row.place), label: null, tickFormat: (place) => short(names.get(place), Math.floor(left / 7.2)), padding: 0.25, tickSize: 0 },
+      marks: [
+        Plot.barX(found, { x: "before", y: "place", fill: "var(--before)", title: (row) => row.name }),
+        Plot.barX(found, { x: "after", y: "place", fill: "var(--kept)", insetTop: step > 16 ? 3 : 2, insetBottom: step > 16 ? 3 : 2,
+          title: (row) => `${row.name}\n${round(row.before)} → ${round(row.after)} columns\ncardinality ${number(row.cardinality)}\n${number(row.saving)} parameters saved` }),
+        Plot.text(found, { x: "before", y: "place", dx: 6, textAnchor: "start", fontSize: step > 16 ? 12 : 10,
+          text: (row) => `${round(row.before)} → ${round(row.after)}` + (width < 520 ? "" : `, saves ${number(row.saving)}`) }),
+      ],
+    });
+  });
+  const all = el("details", {}, el("summary", {}, "The same as a table"));
+  node.append(all);
+  const refill = table(all, [
+    { head: "field", value: (row) => row.name, text: true },
+    { head: "cardinality", value: (row) => row.cardinality, show: (row) => number(row.cardinality) },
+    { head: "width before", value: (row) => row.before, show: (row) => round(row.before) },
+    { head: "width after", value: (row) => row.after, show: (row) => round(row.after) },
+    { head: "parameters saved", value: (row) => row.saving, show: (row) => number(row.saving) },
+  ], rows(), { caption: "Widths per field" });
+}
+
+function front() {
+  const node = section("front", "Accuracy against size", el("p", {}, "Every dot is one seed; the bar spans the seeds, the line joins their means. The full model stands at the right."));
+  const points = data.results.map((r) => ({ label: r.budget, seed: r.seed, x: r.compact.embedding, y: r.compact.auc, columns: r.compact.columns, kind: "compact" }))
+    .concat(data.results.filter((r) => r.budget === budgets[0]).map((r) => ({ label: "full model", seed: r.seed, x: r.full.embedding, y: r.full.auc, columns: r.full.columns, kind: "full" })));
+  const groups = d3.groups(points, (p) => p.label).map(([label, group]) => ({
+    label, kind: group[0].kind, x: mean(group.map((p) => p.x)), y: mean(group.map((p) => p.y)), low: d3.min(group, (p) => p.y), high: d3.max(group, (p) => p.y) }));
+  groups.sort((a, b) => a.x - b.x);
+  const names = { fontWeight: 600, fill: "currentColor", stroke: "var(--card)", strokeWidth: 4 };
+  const narrow = groups.length > 1 && groups.at(-1).x / groups[0].x < 1.5;
+  const grid = el("div", { class: "grid" });
+  node.append(grid);
+  figure(grid, { id: "chart-front", title: "Test AUC against embedding parameters", legend: [["compact", "var(--kept)"], ["full model", "var(--dropped)"]] }, (width) => look(width, "Test AUC against embedding parameters", {
+    height: 340, marginLeft: 62, marginRight: 40,
+    x: { label: "embedding parameters", type: narrow ? "linear" : "log", grid: true, tickFormat: "~s", ticks: width < 640 ? 4 : 8, insetLeft: 40, insetRight: 40 },
+    y: { label: "test AUC", grid: true, nice: true, tickFormat: ".4~f", insetTop: 18, insetBottom: 18 },
+    marks: [
+      Plot.line(groups, { x: "x", y: "y", stroke: "var(--soft)", strokeDasharray: "4 3" }),
+      Plot.ruleX(groups, { x: "x", y1: "low", y2: "high", stroke: "var(--soft)", strokeWidth: 2 }),
+      Plot.dot(points, { x: "x", y: "y", r: 4.5, fill: (p) => (p.kind === "full" ? "var(--dropped)" : "var(--kept)"), fillOpacity: 0.75,
+        title: (p) => `${p.label}, seed ${p.seed}\n${number(p.x)} embedding parameters, ${p.columns} columns\ntest AUC ${auc(p.y)}` }),
+      // neighbours' names stand above and below in turn, so that they do not cover each other
+      Plot.text(groups.filter((_, place) => place % 2 === 0), { x: "x", y: "high", text: "label", dy: -14, ...names }),
+      Plot.text(groups.filter((_, place) => place % 2 === 1), { x: "x", y: "low", text: "label", dy: 15, ...names }),
+    ],
+  }));
+  table(node, [
+    { head: "model", value: (row) => row.label, text: true },
+    { head: "seed", value: (row) => row.seed },
+    { head: "columns", value: (row) => row.size.columns, show: (row) => number(row.size.columns) },
+    { head: "embedding", value: (row) => row.size.embedding, show: (row) => number(row.size.embedding) },
+    { head: "first order", value: (row) => row.size.first_order, show: (row) => number(row.size.first_order) },
+    { head: "dense", value: (row) => row.size.dense, show: (row) => number(row.size.dense) },
+    { head: "validation AUC", value: (row) => row.size.valid, show: (row) => auc(row.size.valid) },
+    { head: "test AUC", value: (row) => row.size.auc, show: (row) => auc(row.size.auc) },
+    { head: "test log loss", value: (row) => row.size.log_loss, show: (row) => auc(row.size.log_loss) },
+  ], data.results.filter((r) => r.budget === budgets[0]).map((r) => ({ label: "full model", seed: r.seed, size: r.full }))
+    .concat(data.results.map((r) => ({ label: r.budget, seed: r.seed, size: r.compact }))), { caption: "Results", mark: (row) => (row.label === "full model" ? "full" : "") });
+}
+
+function curves() {
+  const stages = unique(data.stages.map((stage) => stage.stage));
+  const node = section("curves", "Training, stage by stage", el("p", {}, "Epoch 0 is the model as the stage received it. Validation rows only."));
+  const all = unique(data.stages.map((stage) => stage.budget ?? "all budgets"));
+  const colours = new Map(all.map((name, place) => [name, name === "all budgets" ? "var(--soft)" : shades(all.length)[place]]));
+  const grid = el("div", { class: "grid three" });
+  node.append(grid);
+  for (const [key, label] of [["auc", "validation AUC"], ["loss", "training loss"]]) {
+    for (const stage of stages) {
+      const lines = data.stages.filter((one) => one.stage === stage).flatMap((one) => one.history
+        .filter((epoch) => epoch[key] !== null)
+        .map((epoch, place) => ({ place: key === "loss" ? place + 1 : place, y: epoch[key], group: one.budget ?? "all budgets", z: `${one.budget} ${one.seed}`, seed: one.seed })));
+      if (!lines.length) continue;
+      const names = unique(lines.map((line) => line.group));
+      const last = d3.max(lines, (line) => line.place);
+      figure(grid, { id: `chart-${stage}-${key}`, title: `${stage}: ${label}`, legend: names.map((name) => [name === "all budgets" ? "one for all budgets" : name, colours.get(name)]) }, (width) => look(width, `${stage}: ${label}`, {
+        height: 220, marginLeft: 54,
+        x: { label: "epoch", ticks: Math.min(last, 8), tickFormat: "d" }, y: { label: null, grid: true, nice: true, ticks: 5, tickFormat: ".3~f" },
+        marks: [
+          Plot.line(lines, { x: "place", y: "y", z: "z", stroke: (line) => colours.get(line.group), strokeWidth: 1.6, strokeOpacity: 0.85 }),
+          Plot.dot(lines, { x: "place", y: "y", r: 2.4, fill: (line) => colours.get(line.group), title: (line) => `${line.group}, seed ${line.seed}, epoch ${line.place}\n${label} ${line.y.toFixed(4)}` }),
+        ],
+      }));
+    }
+  }
+}
+
+function parameters() {
+  const node = section("parameters", "What the models store", el("p", {}, "Embedding tables are what the budget speaks of. Dense layers shrink with them; first-order weights are not masked and stand outside the budget."));
+  const kinds = [["embedding", "embedding tables", "var(--kept)"], ["dense", "dense layers", "var(--dense)"], ["first_order", "first-order weights", "var(--linear)"]];
+  const shown = kinds.filter(([key]) => data.results.some((r) => r.full[key] || r.compact[key]));
+  const models = [["full model", data.results.filter((r) => r.budget === budgets[0]).map((r) => r.full)],
+    ...budgets.map((budget) => [budget, data.results.filter((r) => r.budget === budget).map((r) => r.compact)])];
+  const bars = models.flatMap(([model, sizes]) => shown.map(([key, name, colour]) => ({ model, name, colour, value: mean(sizes.map((size) => size[key])) })));
+  const totals = models.map(([model, sizes]) => ({ model, value: mean(sizes.map((size) => size.all)) }));
+  figure(node, { id: "chart-parameters", title: "Parameters of each model", legend: shown.map(([, name, colour]) => [name, colour]) }, (width) => look(width, "Parameters of each model", {
+    height: models.length * 34 + 70, marginLeft: Math.min(width * 0.36, 20 + 7 * d3.max(models, ([name]) => name.length)), marginRight: 92,
+    x: { label: "parameters", grid: true, tickFormat: "~s", ticks: width < 640 ? 4 : 8 }, y: { domain: models.map(([name]) => name), label: null, tickSize: 0 },
+    marks: [
+      Plot.barX(bars, Plot.stackX({ x: "value", y: "model", z: "name", fill: "colour", title: (bar) => `${bar.model}: ${bar.name} ${number(bar.value)}` })),
+      Plot.text(totals, { x: "value", y: "model", text: (bar) => number(bar.value), dx: 6, textAnchor: "start" }),
+    ],
+  }));
+}
+
+function cost() {
+  const node = section("cost", "What it cost", el("p", {}, `Time and peak memory of each stage${data.device ? ` on ${data.device}` : ""}; one pretraining serves all budgets of a seed. Memory is the peak of resident memory on a CPU, of allocated memory on a GPU.`));
+  const rows = data.stages.map((one) => ({ ...one, label: one.stage + (one.budget ? " " + one.budget : "") }));
+  const labels = unique(rows.map((row) => row.label));
+  const bars = labels.map((label) => ({ label, seconds: mean(rows.filter((r) => r.label === label).map((r) => r.seconds)), memory: d3.max(rows.filter((r) => r.label === label), (r) => r.memory) / 2 ** 20 }));
+  const grid = el("div", { class: "grid two" });
+  node.append(grid);
+  const draw = (key, format, label) => (width) => look(width, label, {
+    height: labels.length * 26 + 66, marginLeft: Math.min(width * 0.45, 16 + 7 * d3.max(labels, (name) => name.length)), marginRight: 84,
+    x: { label, grid: true, ticks: 4 }, y: { domain: labels, label: null, tickSize: 0, tickFormat: (name) => short(name, Math.floor(width * 0.45 / 7)) },
+    marks: [
+      Plot.barX(bars, { x: key, y: "label", fill: "var(--kept)", title: (bar) => `${bar.label}: ${format(bar[key])}` }),
+      Plot.text(bars, { x: key, y: "label", text: (bar) => format(bar[key]), dx: 6, textAnchor: "start" }),
+    ],
+  });
+  figure(grid, { id: "chart-seconds", title: "Seconds per stage" + (unique(rows.map((r) => r.seed)).length > 1 ? ", mean of the seeds" : "") }, draw("seconds", seconds, "seconds"));
+  figure(grid, { id: "chart-memory", title: "Peak memory per stage" }, draw("memory", (value) => number(value) + " MiB", "MiB"));
+}
+
+function making() {
+  const lines = (texts) => texts.join("\n") || "not recorded";
+  const node = section("making", "How it was made");
+  node.append(
+    el("h3", {}, "Commands"), el("pre", { id: "commands" }, lines(data.commands)),
+    el("p", { class: "note" }, `Seeds: ${unique(data.stages.map((stage) => stage.seed)).join(", ")}. ${data.data ? `Dataset fingerprint: ${data.data}. ` : ""}`
+      + (Object.keys(data.versions).length ? "Versions: " + Object.entries(data.versions).map(([name, version]) => `${name} ${version}`).join(", ") + "." : "")),
+    el("h3", {}, "Settings"), el("pre", { id: "settings" }, settingsText(data.settings)));
+}

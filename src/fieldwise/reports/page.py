@@ -1,0 +1,49 @@
+"""One HTML file that holds everything: the drawing library, the data as JSON, styles and scripts. No network."""
+
+import html
+import json
+import re
+from importlib import metadata, resources
+from typing import Any, Final
+
+LIBRARIES: Final = {"d3.min.js": "D3 7.9.2, ISC licence", "plot.umd.min.js": "Observable Plot 0.6.17, ISC licence"}
+"""Embedded in every page; their licences lie beside them in `vendor`."""
+SCRIPTS: Final = {
+    "run": ("charts.js", "run_search.js", "run_results.js"),
+    "comparison": ("charts.js", "comparison.js"),
+}
+
+
+def page(data: dict[str, Any]) -> str:
+    """The page for a run's or a comparison's data."""
+    made = f"fieldwise {metadata.version('fieldwise')}; charts by {' and '.join(LIBRARIES.values())}"
+    parts = {
+        "TITLE": html.escape(str(data["title"])),
+        "STYLE": _asset("page.css"),
+        "LIBRARIES": "\n".join(f"<script>{_vendored(name)}</script>" for name in LIBRARIES),
+        "DATA": embedded({**data, "made": made}),
+        "SCRIPTS": "\n".join(f"<script>{_asset(name)}</script>" for name in SCRIPTS[str(data["kind"])]),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
+
+
+def embedded(value: Any) -> str:
+    """JSON that may stand inside a script element, whatever its texts hold."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for sign, escape in {
+        "<": "\\u003c",
+        ">": "\\u003e",
+        "&": "\\u0026",
+        "\u2028": "\\u2028",
+        "\u2029": "\\u2029",
+    }.items():
+        text = text.replace(sign, escape)
+    return text
+
+
+def _asset(name: str) -> str:
+    return (resources.files("fieldwise.reports") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _vendored(name: str) -> str:
+    return (resources.files("fieldwise.reports") / "vendor" / name).read_text(encoding="utf-8")

@@ -1,0 +1,71 @@
+"""A running search on a terminal: live columns against the target, validation AUC, widths as bars."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def frame(lines: Iterable[dict[str, Any]], rows: int = 24, width: int = 80) -> RenderableType:
+    """One picture of what a run's metrics say; `rows` bounds the fields that are shown."""
+    lines = list(lines)
+    titles = [str(line["title"]) for line in lines if "title" in line]
+    if not titles:
+        return Text("Nothing is recorded yet: no stage of this run has begun.")
+    parts: list[RenderableType] = [_stages(lines)]
+    gates = [line for line in lines if line.get("event") == "gate"]
+    if gates:
+        title = str(gates[-1]["title"])
+        parts += [Text(), *_search(title, [line for line in gates if line["title"] == title], rows, width)]
+    return Group(*parts)
+
+
+def _stages(lines: list[dict[str, Any]]) -> Table:
+    """One row for each stage, the newest last."""
+    table = Table("stage", "epoch", "loss", "validation AUC", "best", "", box=None, padding=(0, 2, 0, 0))
+    for title in dict.fromkeys(str(line["title"]) for line in lines if "title" in line):
+        epochs = {
+            int(line["epoch"]): line for line in lines if line.get("event") == "epoch" and line.get("title") == title
+        }
+        if not epochs:
+            done = any(line.get("done") for line in lines if line.get("title") == title)
+            table.add_row(Text(title), "", "", "", "", "already complete" if done else "begun")
+            continue
+        aucs = [float(epochs[number]["auc"]) for number in sorted(epochs)]
+        last = epochs[max(epochs)]
+        loss = "" if last["loss"] is None else f"{last['loss']:.4f}"
+        table.add_row(
+            Text(title), str(last["epoch"]), loss, f"{last['auc']:.4f}", f"{max(aucs):.4f}", spark(aucs[-40:])
+        )
+    return table
+
+
+def _search(title: str, gates: list[dict[str, Any]], rows: int, width: int) -> list[RenderableType]:
+    last, full = gates[-1], gates[0]["widths"]
+    counted = "columns" if last["cost"] == last["live"] else "in the budget's unit"
+    head = (
+        f"{title}, step {last['step']:,}: {last['live']:,} columns live, "
+        f"{last['cost']:,} {counted} against a target of {last['limit']:,}  "
+    )
+    bars = Table("field", "live", "", box=None, padding=(0, 2, 0, 0))
+    widest = max([1, *full.values()])
+    names = sorted(last["widths"], key=lambda name: -last["widths"][name])
+    room = max(8, width - 40)
+    for name in names[:rows]:
+        live, whole = int(last["widths"][name]), int(full.get(name, 0))
+        filled, ghost = round(room * live / widest), round(room * whole / widest)
+        bar = Text("█" * filled, style="blue") + Text("░" * max(0, ghost - filled), style="bright_black")
+        bars.add_row(Text(name if len(name) <= 24 else name[:23] + "…"), f"{live} of {whole}", bar)
+    more = [Text(f"and {len(names) - rows} more fields")] if len(names) > rows else []
+    return [Text(head + spark([float(line["cost"]) for line in gates[-40:]])), bars, *more]
+
+
+def spark(values: list[float]) -> str:
+    """A line of values as blocks, from the lowest to the highest."""
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(BLOCKS[int((value - low) / span * (len(BLOCKS) - 1))] for value in values)

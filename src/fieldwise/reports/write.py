@@ -1,0 +1,82 @@
+"""Writes the report of a run or of a comparison into its folder, in the format asked for."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fieldwise.core.errors import RunError
+from fieldwise.core.files import write_text
+from fieldwise.reports import markdown
+from fieldwise.reports.comparison_data import comparison_data
+from fieldwise.reports.page import page
+from fieldwise.reports.page_data import run_data
+from fieldwise.reports.run_view import RunView, open_run
+
+COMPARISON: Final = "comparison.json"
+
+
+@dataclass(frozen=True)
+class Written:
+    """Which files were written, and a line for everything that they cannot show."""
+
+    paths: list[Path]
+    notices: list[str]
+
+
+def html(out: Path, against: Path | None = None) -> Written:
+    """report.html: one file with everything inside; `against` names a run to compare its pretrained columns with."""
+    data = _comparison(out) if is_comparison(out) else run_data(open_run(out), open_run(against) if against else None)
+    write_text(out / "report.html", page(data))
+    return Written([out / "report.html"], data["notices"])
+
+
+def md(out: Path, _against: Path | None = None) -> Written:
+    """report.md: the tables; a comparison has had them since it was made."""
+    if is_comparison(out):
+        if not (out / "comparison.md").exists():
+            raise RunError(f"'{out}/comparison.md' is missing. Run `fieldwise compare` with this --out again.")
+        return Written([out / "comparison.md"], [])
+    view = _searched(out)
+    write_text(out / "report.md", markdown.report(view.records))
+    return Written([out / "report.md"], view.missing)
+
+
+def png(out: Path, against: Path | None = None) -> Written:
+    """figures/*.png: the charts of a run for papers (extra `plots`)."""
+    from fieldwise.reports import figures
+
+    if is_comparison(out):
+        data = _comparison(out)
+        return Written(figures.of_comparison(data, out / "figures"), data["notices"])
+    data = run_data(open_run(out), open_run(against) if against else None)
+    return Written(figures.of_run(data, out / "figures"), data["notices"])
+
+
+FORMATS: Final[dict[str, Callable[[Path, Path | None], Written]]] = {"html": html, "md": md, "png": png}
+
+
+def is_comparison(out: Path) -> bool:
+    """Whether a folder holds a comparison, not a run."""
+    return (out / COMPARISON).exists()
+
+
+def has_results(out: Path) -> bool:
+    """Whether any search of a run folder came to its end."""
+    return bool(open_run(out).records)
+
+
+def _searched(out: Path) -> RunView:
+    view = open_run(out)
+    if not view.records:
+        raise RunError(f"'{out}' holds no complete search: seed-*/retrain/*/record.json is missing. Run it first.")
+    return view
+
+
+def _comparison(out: Path) -> dict[str, Any]:
+    try:
+        value = json.loads((out / COMPARISON).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"'{out / COMPARISON}' cannot be read ({error}). Run `fieldwise compare` again.") from error
+    return comparison_data(value)
