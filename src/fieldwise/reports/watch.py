@@ -19,8 +19,7 @@ def frame(lines: Iterable[dict[str, Any]], rows: int = 24, width: int = 80) -> R
     parts: list[RenderableType] = [_stages(lines)]
     gates = [line for line in lines if line.get("event") == "gate"]
     if gates:
-        title = str(gates[-1]["title"])
-        parts += [Text(), *_search(title, [line for line in gates if line["title"] == title], rows, width)]
+        parts += [Text(), *_search(_series(gates), rows, width)]
     return Group(*parts)
 
 
@@ -44,11 +43,18 @@ def _stages(lines: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _search(title: str, gates: list[dict[str, Any]], rows: int, width: int) -> list[RenderableType]:
+def _series(gates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The steps up to the newest line; a resumed search says some of them twice, and the later one counts."""
+    newest = gates[-1]
+    steps = {int(line["step"]): line for line in gates if line["title"] == newest["title"]}
+    return [steps[step] for step in sorted(steps) if step <= int(newest["step"])]
+
+
+def _search(gates: list[dict[str, Any]], rows: int, width: int) -> list[RenderableType]:
     last, full = gates[-1], gates[0]["widths"]
     counted = "columns" if last["cost"] == last["live"] else "in the budget's unit"
     head = (
-        f"{title}, step {last['step']:,}: {last['live']:,} columns live, "
+        f"{last['title']}, step {last['step']:,}: {last['live']:,} columns live, "
         f"{last['cost']:,} {counted} against a target of {last['limit']:,}  "
     )
     bars = Table("field", "live", "", box=None, padding=(0, 2, 0, 0))

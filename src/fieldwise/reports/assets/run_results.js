@@ -26,14 +26,14 @@ function cards() {
       el("b", { class: "big" }, Math.round((1 - after / before) * 100) + "% smaller"),
       el("dl", {},
         el("dt", {}, "parameters"), el("dd", {}, number(before) + " → " + number(after)),
-        el("dt", {}, "stored (float32)"), el("dd", {}, bytes(before * 4) + " → " + bytes(after * 4)),
+        el("dt", {}, "stored"), el("dd", {}, bytes(before * 4) + " → " + bytes(after * 4)),
         el("dt", {}, "test AUC"), el("dd", {}, auc(mean(group.map((r) => r.full.auc))) + " → " + auc(mean(group.map((r) => r.compact.auc)))),
         el("dt", {}, "change"), el("dd", {}, (change < 0 ? "−" : "+") + Math.abs(change).toFixed(4)),
         el("dt", {}, "columns"), el("dd", {}, number(mean(group.map((r) => r.full.columns))) + " → " + number(mean(group.map((r) => r.compact.columns)))))));
   }
   main.append(row);
   main.append(el("p", { class: "note" }, (seeds.length > 1 ? `Means over ${seeds.length} seeds. ` : "One seed. ")
-    + `The sentence above speaks of the smallest budget whose validation AUC is within ${data.close} of the best budget's. Test rows are read once, at the end.`));
+    + `The sentence above speaks of the smallest budget whose validation AUC is within ${data.close} of the best budget's. Stored sizes count four bytes a number. Test rows are read once, at the end.`));
 }
 
 function widthRows(budget, seed) {

@@ -12,11 +12,13 @@ function dynamics() {
     node.append(el("p", {}, "No search here leaves a trace: it is not complete, or the method chooses without a gate."));
     return;
   }
-  node.append(el("p", {}, "Every column has a score. The gate moves all of them, and a wind pushes them down while more is live than the budget allows, up while less is. Move the slider to see the scores and widths at a moment."));
+  node.append(el("p", {}, "Every column has a score, which each step moves; the best that fit the budget are kept. "
+    + (data.settings.search?.name === "ham" ? "A column is live while its score is above zero, and a wind pushes all scores down while more is live than the budget allows, up while less is. " : "")
+    + "Move the slider to see scores and widths at a moment."));
   const controls = el("div", { class: "controls" });
   node.append(controls);
   const title = (s) => `${s.budget}, seed ${s.seed}` + (data.searches.some((o) => o.part) ? `, part ${s.part + 1}` : "");
-  let search = data.searches[0], moment = search.moments.length - 1;
+  let search = data.searches.find((s) => s.budget === data.chosen) ?? data.searches[0], moment = search.moments.length - 1;
   const select = choice(controls, { id: "dynamics-search", label: "Search" }, data.searches.map((s, place) => [String(place), title(s)]), (value) => {
     search = data.searches[Number(value)];
     slider.max = String(search.moments.length - 1);
@@ -55,8 +57,9 @@ function dynamics() {
     return rule("scores", look(width, "Score of every column over time", {
       height: 300, marginLeft: 54, x: { label: "steps", tickFormat: "~s", ticks: 6 }, y: { label: "score", grid: true, nice: true, tickFormat: ".3~f", ticks: 6 },
       marks: [
-        Plot.line(points, { x: "step", y: "score", z: "column", stroke: (p) => colour(s, p.column), strokeWidth: 1, strokeOpacity: s.owners.length > 60 ? 0.45 : 0.8 }),
-        Plot.ruleY([0], { stroke: "currentColor", strokeWidth: 1.3 }),
+        Plot.line(points.filter((p) => !s.kept[p.column]), { x: "step", y: "score", z: "column", stroke: "var(--dropped)", strokeWidth: 1, strokeOpacity: s.owners.length > 60 ? 0.45 : 0.8 }),
+        Plot.ruleY([0], { stroke: "currentColor", strokeWidth: 1 }),
+        Plot.line(points.filter((p) => s.kept[p.column]), { x: "step", y: "score", z: "column", stroke: "var(--kept)", strokeWidth: 1.3, strokeOpacity: 0.9 }),
       ],
     }));
   });
@@ -81,11 +84,11 @@ function dynamics() {
     const points = s.owners.map((owner, column) => ({ owner, score: s.scores[column][moment] * s.scale, column }));
     return look(width, "Score of every column at the chosen moment", {
       height: data.fields.length * (many ? 15 : 26) + 68, marginLeft: left,
-      x: { label: "score", grid: true, tickFormat: ".3~f", ticks: width < 400 ? 4 : 6, domain: d3.extent(s.scores.flat().map((value) => value * s.scale)), nice: true },
+      x: { label: "score", grid: true, tickFormat: ".3~f", ticks: width < 400 ? 4 : 6, domain: d3.extent([0, ...points.map((p) => p.score)]), nice: true },
       y: { domain: d3.range(data.fields.length), label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j].name, Math.floor(left / 7.2)) },
       marks: [
         Plot.ruleX([0], { stroke: "currentColor", strokeWidth: 1.3 }),
-        Plot.tickX(points, { x: "score", y: "owner", stroke: (p) => colour(s, p.column), strokeWidth: 2, strokeOpacity: 0.8, insetTop: 2, insetBottom: 2 }),
+        Plot.tickX(d3.sort(points, (p) => s.kept[p.column]), { x: "score", y: "owner", stroke: (p) => colour(s, p.column), strokeWidth: 2, strokeOpacity: 0.8, insetTop: 2, insetBottom: 2 }),
       ],
     });
   });
@@ -112,7 +115,7 @@ function dynamics() {
     rules.forEach((place) => place());
     redrawNow(); redrawWidths();
   }
-  select.value = "0";
+  select.value = String(data.searches.indexOf(search));
   move();
 }
 

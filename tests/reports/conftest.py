@@ -1,0 +1,43 @@
+"""Small finished runs to make reports of."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldwise import pipeline
+from fieldwise.run_settings import RunSettings
+
+STAGE = {"batch": 256, "epochs": 2, "learning_rate": 0.02}
+SMALL: dict[str, Any] = {
+    "run": {"budgets": ["6 columns", "40% parameters"], "seeds": [0, 1], "device": "cpu"},
+    "data": {"name": "planted", "rows": 3000},
+    "model": {"name": "dcnv2", "width": 4},
+    "pretrain": STAGE,
+    "search": {"name": "ham", **STAGE},
+    "retrain": STAGE,
+}
+
+
+def run_of(out: Path, **changes: dict[str, Any]) -> Path:
+    """A run of the small settings with changes; None takes a setting out."""
+    merged = {name: {**values, **changes.get(name, {})} for name, values in SMALL.items()}
+    tables = {name: {k: v for k, v in values.items() if v is not None} for name, values in merged.items()}
+    pipeline.run(RunSettings.parse(tables), out)
+    return out
+
+
+def run_over(out: Path, names: list[str], columns: int) -> Path:
+    """A run over fields of these names."""
+    return run_of(
+        out,
+        run={"budgets": [f"{columns} columns"], "seeds": [0]},
+        data={"name": "tests.reports.many_fields:ManyFields", "rows": None, "names": names},
+        model={"name": "fm"},
+    )
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two budgets, two seeds."""
+    return run_of(tmp_path_factory.mktemp("runs") / "small")

@@ -1,0 +1,25 @@
+"""Random clicks over any fields, however many and however named; named by path, as a user's own source is."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from fieldwise.data.source import Rows, Source
+
+
+class ManyFields(Source):
+    """Clicks that follow the first field's value."""
+
+    names: tuple[str, ...]
+    """One field each."""
+
+    def open(self) -> Rows:
+        def batches() -> Iterator[pa.RecordBatch]:
+            draw = np.random.default_rng(0)
+            ids = draw.integers(0, 8, (1_500, len(self.names)))
+            clicks = (draw.random(len(ids)) < 0.2 + 0.6 * (ids[:, 0] > 3)).astype(np.uint8)
+            columns = {name: pa.array(ids[:, j]) for j, name in enumerate(self.names)}
+            yield pa.record_batch({**columns, "the click": clicks, "the row": np.arange(len(ids))})
+
+        return Rows(self.names, "the click", ("the row",), batches, 1_500)

@@ -1,0 +1,74 @@
+"""A running search on a terminal, and TensorBoard."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.records import Epoch
+from fieldwise.reports import events, journal
+from fieldwise.reports.watch import frame, spark
+
+
+def shown(lines: list[dict[str, object]], rows: int = 24) -> str:
+    console = Console(width=100, height=40, record=True, file=None, force_terminal=False, quiet=False)
+    with console.capture() as captured:
+        console.print(frame(lines, rows=rows, width=100))
+    return captured.get()
+
+
+def gate(step: int, user: int, city: int) -> dict[str, object]:
+    widths = {"user": user, "city": city}
+    return {"event": "gate", "title": "search 6 columns, seed 0", "step": step, "live": user + city,
+            "cost": user + city, "limit": 6, "widths": widths}  # fmt: skip
+
+
+def test_a_frame_shows_counts_target_accuracy_and_bars(finished: Path) -> None:
+    text = shown(list(journal.read(finished)))
+    assert "pretrain, seed 0" in text
+    assert "search 40% parameters, seed 1, step 0: 24 columns live" in text
+    assert "validation AUC" in text
+    assert "4 of 4" in text
+    assert "noise_c" in text
+
+
+def test_what_a_resumed_search_says_again_counts_once() -> None:
+    lines = [gate(0, 8, 8), gate(100, 4, 1), gate(200, 3, 3), gate(100, 4, 2)]
+    text = shown(lines)
+    assert "step 100: 6 columns live, 6 columns against a target of 6" in " ".join(text.split())
+    bars = {line.split()[0]: (line.count("█"), line.count("░")) for line in text.splitlines() if " of 8" in line}
+    assert bars == {"user": (30, 30), "city": (15, 45)}
+
+
+def test_many_fields_are_cut_to_the_screen_and_names_are_text() -> None:
+    lines = [{**gate(0, 1, 1), "widths": {f"[bold]{place}": 1 for place in range(500)}}]
+    text = shown(lines, rows=10)
+    assert "[bold]0" in text
+    assert "and 490 more fields" in text
+
+
+def test_nothing_yet_is_said() -> None:
+    assert "no stage of this run has begun" in shown([])
+    assert spark([1, 1]) == "▁▁"
+    assert spark([0, 7]) == "▁█"
+
+
+def test_tensorboard_holds_the_epochs(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    writer = events.Events(tmp_path)
+    writer.begin("search 6 columns, seed 0", done=False)
+    writer.gate(0, 24, 24, 6, {"user": 24})
+    writer.epoch("search", Epoch(epoch=1, loss=0.5, auc=0.75, log_loss=0.6, seconds=1.0))
+    found = EventAccumulator(str(tmp_path)).Reload()
+    title = "search 6 columns, seed 0"
+    assert [(e.step, e.value) for e in found.Scalars(f"{title}/validation AUC")] == [(1, 0.75)]
+    assert [(e.step, e.value) for e in found.Scalars(f"{title}/live columns")] == [(0, 24.0)]
+
+
+def test_tensorboard_without_its_package_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"fieldwise\[tensorboard\]"):
+        events.Events(tmp_path)
