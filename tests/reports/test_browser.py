@@ -11,7 +11,7 @@ from fieldwise.reports import write
 from tests.reports.conftest import run_over
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 COMPARISON = Path(__file__).parents[1] / "data_files" / "comparison.json"
@@ -46,10 +46,14 @@ class Opened:
         self.requests: list[str] = []
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
+        self.page.on("dialog", self._refuse)
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("#making pre")
+
+    def _refuse(self, dialog: "Dialog") -> None:
+        self.complaints.append(dialog.message)
+        dialog.dismiss()
 
     def check(self, path: Path) -> None:
         """Nothing was fetched but the file, nothing was complained of, nothing is wider than the window."""
