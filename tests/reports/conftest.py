@@ -14,7 +14,7 @@ SMALL: dict[str, Any] = {
     "data": {"name": "planted", "rows": 3000},
     "model": {"name": "dcnv2", "width": 4},
     "pretrain": STAGE,
-    "search": {"name": "ham", **STAGE},
+    "search": {"name": "ham", "trace_every": 2, **STAGE},
     "retrain": STAGE,
 }
 

@@ -35,7 +35,7 @@ def report(
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     written = write.FORMATS[format_ or "html"](out, against)
     tables = format_ == Format.md
-    if format_ is None and (write.is_comparison(out) or write.has_results(out)):
+    if format_ is None and write.has_tables(out):
         written = write.Written([*write.md(out).paths, *written.paths], written.notices)
         tables = True
     for notice in written.notices:

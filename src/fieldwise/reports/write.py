@@ -62,9 +62,9 @@ def is_comparison(out: Path) -> bool:
     return (out / COMPARISON).exists()
 
 
-def has_results(out: Path) -> bool:
-    """Whether any search of a run folder came to its end."""
-    return bool(open_run(out).records)
+def has_tables(out: Path) -> bool:
+    """Whether `md` has anything to show: a search of a run that came to its end, or a comparison's tables."""
+    return (out / "comparison.md").exists() if is_comparison(out) else bool(open_run(out).records)
 
 
 def _searched(out: Path) -> RunView:

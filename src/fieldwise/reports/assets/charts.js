@@ -25,7 +25,14 @@ const bytes = (value) => {
   while (value >= 1024 && place < units.length - 1) { value /= 1024; place += 1; }
   return (place === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)) + " " + units[place];
 };
-const short = (text, length = 26) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
+/* long names lose their middle: their ends are what tells them apart */
+const short = (text, length = 26) => (text.length > length ? text.slice(0, Math.ceil(length * 0.55) - 1) + "…" + text.slice(text.length - Math.floor(length * 0.45)) : text);
+const whole = (first, last, count = 8) => d3.ticks(first, last, Math.max(1, Math.min(count, last - first))).filter(Number.isInteger);
+/** A number format with as many digits as tell these values apart. */
+const fine = (values, least = 3) => {
+  const span = d3.max(values) - d3.min(values);
+  return `.${span > 0 ? Math.min(8, Math.max(least, Math.ceil(-Math.log10(span)) + 1)) : least}~f`;
+};
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const unique = (values) => [...new Set(values)];
 const mean = (values) => d3.mean(values);
@@ -68,7 +75,7 @@ function figure(parent, { id, title, note, legend, tall = false }, draw) {
 /** Chart options that all charts share. */
 function look(width, title, options) {
   return Plot.plot({
-    width, marginTop: options.y?.label ? 26 : 8, marginRight: 16, marginBottom: 48, ariaLabel: title,
+    width, marginTop: options.y?.label || options.x?.axis === "both" ? 26 : 8, marginRight: 16, marginBottom: 48, ariaLabel: title,
     style: { background: "transparent", color: "inherit", fontSize: "12px", fontFamily: "inherit" },
     ...options, x: { labelOffset: 40, ...options.x },
   });
@@ -103,7 +110,7 @@ function table(parent, columns, rows, { caption, sort = null, mark = () => "" } 
     });
     body.replaceChildren(...sorted.map((row) => el("tr", { class: mark(row) || null }, columns.map((column) => {
       const shown = String((column.show ?? column.value)(row));
-      return el("td", { class: column.text ? "text name" : null }, shown);
+      return el("td", { class: column.text ? (shown.length > 24 ? "text name" : "text") : null }, shown);
     }))));
   }
   const node = el("table", { "aria-label": caption }, el("thead", {}, el("tr", {}, heads)), body);

@@ -25,7 +25,7 @@ function fronts() {
     figure(grid, { id: `chart-front-${place}`, title: `${model}: test AUC against embedding parameters`, legend: [...legend.filter(([name]) => rows.some((row) => row.method === name)), ["full model", "var(--ink)", d3.symbolDiamond]] }, (width) => look(width, `${model}: test AUC against embedding parameters`, {
       height: 420, marginLeft: 62, marginRight: 30,
       x: { label: "embedding parameters", type: wide ? "log" : "linear", grid: true, tickFormat: "~s", ticks: width < 560 ? 4 : 8, insetLeft: 16, insetRight: 24 },
-      y: { label: "test AUC", grid: true, nice: true, tickFormat: ".4~f" },
+      y: { label: "test AUC", grid: true, nice: true, tickFormat: fine(rows.map((row) => row.auc)) },
       marks: [
         Plot.ruleY([full.auc], { stroke: "var(--soft)", strokeDasharray: "2 3" }),
         Plot.line(front, { x: "embedding", y: "auc", stroke: "var(--soft)", strokeDasharray: "5 4", strokeWidth: 1.5 }),
@@ -103,7 +103,7 @@ function price() {
     const rows = data.rows.filter((row) => row.model === model);
     if (!rows.length) return;
     figure(grid, { id: `chart-cost-${place}`, title: `${model}: test AUC against everything spent`, legend: legend.filter(([name]) => rows.some((row) => row.method === name)) }, (width) => look(width, `${model}: test AUC against everything spent`, {
-      height: 340, marginLeft: 62, x: { label: "pretraining where used, search and retraining, in plain trainings", grid: true, zero: true, insetRight: 12 }, y: { label: "test AUC", grid: true, nice: true, tickFormat: ".4~f" },
+      height: 340, marginLeft: 62, x: { label: "pretraining where used, search and retraining, in plain trainings", grid: true, zero: true, insetRight: 12 }, y: { label: "test AUC", grid: true, nice: true, tickFormat: fine(rows.map((row) => row.auc)) },
       marks: [Plot.dot(rows, { x: "total_share", y: "auc", r: 5, symbol: (row) => sign.get(row.method), fill: (row) => tone.get(row.method), title: (row) => `${row.method} at ${row.budget}\ntest AUC ${auc(row.auc)}\n${row.total_share.toFixed(2)} plain trainings, search ${seconds(row.search_seconds)}` })],
       symbol: { type: "identity" },
     }));

@@ -70,7 +70,7 @@ function widths() {
     if (!found.length) return el("p", {}, "No field has that in its name.");
     return look(width, "Width of each field before and after", {
       height: found.length * step + 66, marginLeft: left, marginRight: width < 520 ? 76 : 180,
-      x: { label: "columns", grid: true, tickFormat: "d", ticks: Math.min(8, d3.max(found, (row) => row.before)), nice: false },
+      x: { label: "columns", grid: true, tickFormat: "d", ticks: whole(0, d3.max(found, (row) => row.before)), axis: found.length > 30 ? "both" : "bottom" },
       y: { domain: found.map((row) => row.place), label: null, tickFormat: (place) => short(names.get(place), Math.floor(left / 7.2)), padding: 0.25, tickSize: 0 },
       marks: [
         Plot.barX(found, { x: "before", y: "place", fill: "var(--before)", title: (row) => row.name }),
@@ -106,7 +106,7 @@ function front() {
   figure(grid, { id: "chart-front", title: "Test AUC against embedding parameters", legend: [["compact", "var(--kept)"], ["full model", "var(--dropped)"]] }, (width) => look(width, "Test AUC against embedding parameters", {
     height: 340, marginLeft: 62, marginRight: 40,
     x: { label: "embedding parameters", type: narrow ? "linear" : "log", grid: true, tickFormat: "~s", ticks: width < 640 ? 4 : 8, insetLeft: 40, insetRight: 40 },
-    y: { label: "test AUC", grid: true, nice: true, tickFormat: ".4~f", insetTop: 18, insetBottom: 18 },
+    y: { label: "test AUC", grid: true, nice: true, tickFormat: fine(points.map((p) => p.y)), insetTop: 18, insetBottom: 18 },
     marks: [
       Plot.line(groups, { x: "x", y: "y", stroke: "var(--soft)", strokeDasharray: "4 3" }),
       Plot.ruleX(groups, { x: "x", y1: "low", y2: "high", stroke: "var(--soft)", strokeWidth: 2 }),
@@ -148,7 +148,8 @@ function curves() {
       const last = d3.max(lines, (line) => line.place);
       figure(grid, { id: `chart-${stage}-${key}`, title: `${stage}: ${label}`, legend: names.map((name) => [name === "all budgets" ? "one for all budgets" : name, colours.get(name)]) }, (width) => look(width, `${stage}: ${label}`, {
         height: 220, marginLeft: 54,
-        x: { label: "epoch", ticks: Math.min(last, 8), tickFormat: "d" }, y: { label: null, grid: true, nice: true, ticks: 5, tickFormat: ".3~f" },
+        x: { label: "epoch", ticks: whole(d3.min(lines, (line) => line.place), last), tickFormat: "d" },
+        y: { label: null, grid: true, nice: true, ticks: 5, tickFormat: fine(lines.map((line) => line.y), 2) },
         marks: [
           Plot.line(lines, { x: "place", y: "y", z: "z", stroke: (line) => colours.get(line.group), strokeWidth: 1.6, strokeOpacity: 0.85 }),
           Plot.dot(lines, { x: "place", y: "y", r: 2.4, fill: (line) => colours.get(line.group), title: (line) => `${line.group}, seed ${line.seed}, epoch ${line.place}\n${label} ${line.y.toFixed(4)}` }),

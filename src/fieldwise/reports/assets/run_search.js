@@ -55,11 +55,12 @@ function dynamics() {
     caption.textContent = s.owners.length < s.columns ? `${s.owners.length} of ${s.columns} columns are drawn, evenly from the best to the worst.` : `All ${s.columns} columns.`;
     const points = s.owners.flatMap((_, column) => s.moments.map((step, place) => ({ step, score: s.scores[column][place] * s.scale, column })));
     return rule("scores", look(width, "Score of every column over time", {
-      height: 300, marginLeft: 54, x: { label: "steps", tickFormat: "~s", ticks: 6 }, y: { label: "score", grid: true, nice: true, tickFormat: ".3~f", ticks: 6 },
+      height: 300, marginLeft: 54, x: { label: "steps", tickFormat: "~s", ticks: 6 }, y: { label: "score", grid: true, nice: true, tickFormat: "~r", ticks: 6 },
       marks: [
         Plot.line(points.filter((p) => !s.kept[p.column]), { x: "step", y: "score", z: "column", stroke: "var(--dropped)", strokeWidth: 1, strokeOpacity: s.owners.length > 60 ? 0.45 : 0.8 }),
         Plot.ruleY([0], { stroke: "currentColor", strokeWidth: 1 }),
         Plot.line(points.filter((p) => s.kept[p.column]), { x: "step", y: "score", z: "column", stroke: "var(--kept)", strokeWidth: 1.3, strokeOpacity: 0.9 }),
+        s.moments.length < 4 ? Plot.dot(points, { x: "step", y: "score", r: 2.5, fill: (p) => colour(s, p.column) }) : null,
       ],
     }));
   });
@@ -84,7 +85,7 @@ function dynamics() {
     const points = s.owners.map((owner, column) => ({ owner, score: s.scores[column][moment] * s.scale, column }));
     return look(width, "Score of every column at the chosen moment", {
       height: data.fields.length * (many ? 15 : 26) + 68, marginLeft: left,
-      x: { label: "score", grid: true, tickFormat: ".3~f", ticks: width < 400 ? 4 : 6, domain: d3.extent([0, ...points.map((p) => p.score)]), nice: true },
+      x: { label: "score", grid: true, tickFormat: "~r", ticks: width < 400 ? 4 : 6, axis: many ? "both" : "bottom", domain: d3.extent([0, ...points.map((p) => p.score)]), nice: true },
       y: { domain: d3.range(data.fields.length), label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j].name, Math.floor(left / 7.2)) },
       marks: [
         Plot.ruleX([0], { stroke: "currentColor", strokeWidth: 1.3 }),
@@ -99,7 +100,7 @@ function dynamics() {
     const bars = data.fields.map((_, j) => ({ j, now: now[j] ?? 0, end: end[j] ?? 0 }));
     return look(width, "Widths at the chosen moment", {
       height: data.fields.length * (many ? 15 : 26) + 68, marginLeft: left, marginRight: 40,
-      x: { label: "columns", grid: true, domain: [0, Math.max(1, d3.max(s.widths.flat()) ?? 1)], tickFormat: "d", ticks: Math.min(8, d3.max(s.widths.flat()) ?? 1) },
+      x: { label: "columns", grid: true, domain: [0, Math.max(1, d3.max(s.widths.flat()) ?? 1)], tickFormat: "d", ticks: whole(0, Math.max(1, d3.max(s.widths.flat()) ?? 1)), axis: many ? "both" : "bottom" },
       y: { domain: d3.range(data.fields.length), label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j].name, Math.floor(left / 7.2)) },
       marks: [
         Plot.barX(bars, { x: "now", y: "j", fill: "var(--kept)", insetTop: 2, insetBottom: 2, title: (bar) => `${data.fields[bar.j].name}: ${bar.now} now, ${bar.end} at the end` }),
@@ -166,7 +167,7 @@ function cosines() {
     const left = Math.min(width * 0.36, 18 + 7 * d3.max(usable, (j) => Math.min(22, data.fields[j].name.length)));
     return look(width, "Mean size of the cosines of every field", {
       height: usable.length * (usable.length > 30 ? 15 : 26) + 68, marginLeft: left, marginRight: 40,
-      x: { label: "mean |cosine|", grid: true, domain: [0, Math.max(0.1, d3.max(dots, (dot) => dot.value))], nice: true, ticks: 5 },
+      x: { label: "mean |cosine|", grid: true, axis: usable.length > 30 ? "both" : "bottom", domain: [0, Math.max(0.1, d3.max(dots, (dot) => dot.value))], nice: true, ticks: 5 },
       y: { domain: usable, label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j].name, Math.floor(left / 7.2)) },
       marks: [
         Plot.ruleY(usable, { stroke: "var(--line)" }),
