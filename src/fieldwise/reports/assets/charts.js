@@ -145,8 +145,10 @@ function opening(kind) {
   document.getElementById("made").textContent = "Made by " + data.made + ". This file holds everything it shows and needs no network.";
   main.append(el("p", { class: "headline", id: "headline" }, data.headline));
   if (data.notices.length) {
-    main.append(el("div", { class: "notices", id: "notices", role: "status" }, "Not everything is here:",
-      el("ul", {}, data.notices.map((line) => el("li", {}, line)))));
+    const list = el("ul", {}, data.notices.map((line) => el("li", {}, line)));
+    const many = data.notices.length > 8;
+    main.append(el("div", { class: "notices", id: "notices", role: "status" }, many
+      ? el("details", {}, el("summary", {}, `Not everything is here: ${data.notices.length} things are missing.`), list) : ["Not everything is here:", list]));
   }
 }
 

@@ -43,7 +43,7 @@ function fronts() {
 
 function significance() {
   const seeds = d3.max(data.rows, (row) => row.seeds.length);
-  const node = section("table", "Against the baseline", el("p", {}, `Every row is tested against ${data.baseline} at the same budget and model, over the seeds that both have; p-values are two-sided and corrected for all ${data.comparisons} comparisons (Holm).`
+  const node = section("table", "Against the baseline", el("p", {}, !data.comparisons ? `No row shares two seeds with ${data.baseline}, so nothing can be tested yet.` : `Every row is tested against ${data.baseline} at the same budget and model, over the seeds that both have; p-values are two-sided and corrected for all ${data.comparisons} comparisons (Holm).`
     + (seeds < 6 ? ` With ${seeds} seed${seeds > 1 ? "s" : ""} Wilcoxon's test cannot go below p = ${(2 / 2 ** seeds).toFixed(2)}, so read it as a hint.` : "")));
   const p = (value) => (value < 0.001 ? "<0.001" : value.toFixed(3));
   const pick = (get) => ({ value: (row) => (row.test ? get(row.test) : Infinity) });
