@@ -1,5 +1,6 @@
 """A running search on a terminal, and TensorBoard."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,18 @@ def test_many_fields_are_cut_to_the_screen_and_names_are_text() -> None:
     text = shown(lines, rows=10)
     assert "[bold]0" in text
     assert "and 490 more fields" in text
+
+
+def test_a_folder_is_at_work_again_once_something_is_recorded(tmp_path: Path) -> None:
+    writer = journal.Journal(tmp_path)
+    writer.begin("pretrain, seed 0", done=False)
+    assert not journal.finished(tmp_path)
+    (tmp_path / "record.json").write_text("[]")
+    assert journal.finished(tmp_path)
+    later = (tmp_path / "record.json").stat().st_mtime_ns + 1_000
+    writer.begin("search 5 columns, seed 0", done=False)
+    os.utime(tmp_path / journal.FILE, ns=(later, later))
+    assert not journal.finished(tmp_path)
 
 
 def test_nothing_yet_is_said() -> None:

@@ -69,7 +69,7 @@ def watch(
         console.print(picture())
         return
     with Live(picture(), console=console, auto_refresh=False) as live:
-        while not (out / "record.json").exists():
+        while not journal.finished(out):
             time.sleep(every)
             live.update(picture(), refresh=True)
 

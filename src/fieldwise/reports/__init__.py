@@ -1,1 +1,1 @@
-"""Run records to tables for people."""
+"""Run folders and comparisons to pages, tables and pictures for people."""

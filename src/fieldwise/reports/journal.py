@@ -81,6 +81,12 @@ def commands(out: Path) -> list[str]:
     return list(dict.fromkeys(str(line["command"]) for line in read(out) if line.get("event") == "command"))
 
 
+def finished(out: Path) -> bool:
+    """Whether a run has come to its end, and none has begun in its folder since."""
+    record, lines = out / "record.json", out / FILE
+    return record.exists() and (not lines.exists() or lines.stat().st_mtime_ns <= record.stat().st_mtime_ns)
+
+
 def _ends_well(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, 2)

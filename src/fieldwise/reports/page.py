@@ -6,8 +6,11 @@ import re
 from importlib import metadata, resources
 from typing import Any, Final
 
-LIBRARIES: Final = {"d3.min.js": "D3 7.9.2, ISC licence", "plot.umd.min.js": "Observable Plot 0.6.17, ISC licence"}
-"""Embedded in every page; their licences lie beside them in `vendor`."""
+LIBRARIES: Final = {
+    "d3": ("d3.min.js", "D3 7.9.2, ISC licence"),
+    "plot": ("plot.umd.min.js", "Observable Plot 0.6.17, ISC licence"),
+}
+"""Embedded in every page, each with its licence; unchanged from the npm packages d3 and @observablehq/plot."""
 SCRIPTS: Final = {
     "run": ("charts.js", "run_search.js", "run_results.js"),
     "comparison": ("charts.js", "comparison.js"),
@@ -16,11 +19,16 @@ SCRIPTS: Final = {
 
 def page(data: dict[str, Any]) -> str:
     """The page for a run's or a comparison's data."""
-    made = f"fieldwise {metadata.version('fieldwise')}; charts by {' and '.join(LIBRARIES.values())}"
+    made = (
+        f"fieldwise {metadata.version('fieldwise')}; charts by {' and '.join(what for _, what in LIBRARIES.values())}"
+    )
     parts = {
         "TITLE": html.escape(str(data["title"])),
         "STYLE": _asset("page.css"),
-        "LIBRARIES": "\n".join(f"<script>{_vendored(name)}</script>" for name in LIBRARIES),
+        "LIBRARIES": "\n".join(
+            f"<script>/*\n{_vendored(f'{name}.LICENSE')}*/\n{_vendored(file)}</script>"
+            for name, (file, _) in LIBRARIES.items()
+        ),
         "DATA": embedded({**data, "made": made}),
         "SCRIPTS": "\n".join(f"<script>{_asset(name)}</script>" for name in SCRIPTS[str(data["kind"])]),
     }
