@@ -60,7 +60,7 @@ def pretrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) -
     """Trains the full model of every seed."""
     job, data = _open(settings, out, watcher)
     for seed in settings.run.seeds:
-        _pretrain(job, data, seed)
+        pretrain_one(job, data, seed)
 
 
 def search(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> None:
@@ -68,7 +68,7 @@ def search(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> 
     job, data = _open(settings, out, watcher)
     for seed in settings.run.seeds:
         for budget in settings.run.budgets:
-            _search(job, data, seed, budget)
+            search_one(job, data, seed, budget)
 
 
 def retrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> None:
@@ -76,7 +76,7 @@ def retrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) ->
     job, data = _open(settings, out, watcher)
     for seed in settings.run.seeds:
         for budget in settings.run.budgets:
-            _retrain(job, data, seed, budget)
+            retrain_one(job, data, seed, budget)
 
 
 def report(out: Path) -> list[RunRecord]:
@@ -95,10 +95,10 @@ def run(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> lis
     """All stages in order, for every seed and budget; goes on where a run in `out` stopped."""
     job, data = _open(settings, out, watcher)
     for seed in settings.run.seeds:
-        _pretrain(job, data, seed)
+        pretrain_one(job, data, seed)
         for budget in settings.run.budgets:
-            _search(job, data, seed, budget)
-            _retrain(job, data, seed, budget)
+            search_one(job, data, seed, budget)
+            retrain_one(job, data, seed, budget)
     records = report(out)
     write.html(out)
     write_json(out / "record.json", [record.to_json() for record in records])
@@ -121,7 +121,8 @@ def _open(settings: RunSettings, out: Path, watcher: Watcher | None) -> tuple[Jo
     return job, data
 
 
-def _pretrain(job: Job, data: Dataset, seed: int) -> None:
+def pretrain_one(job: Job, data: Dataset, seed: int) -> None:
+    """Trains the full model of one seed, unless it is there."""
     folder, values = job.stage("pretrain", data, seed, job.settings.run.budgets[0])
     if begin(job, folder, values, f"pretrain, seed {seed}"):
         trained = pretrain_model(_task(job, data, seed), job.settings.pretrain, folder / "checkpoint", job.watcher)
@@ -130,9 +131,10 @@ def _pretrain(job: Job, data: Dataset, seed: int) -> None:
         end(folder, record)
 
 
-def _search(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
+def search_one(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
+    """Searches one budget of one seed, unless it is done."""
     folder, values = job.stage("search", data, seed, budget)
-    full = job.seed_folder(seed) / "pretrain"
+    full = job.pretrain_folder(seed)
     if begin(job, folder, values, f"search {budget}, seed {seed}"):
         need(full, f"the pretraining of seed {seed}", "pretrain")
         task = _task(job, data, seed).starting_from(load(full))
@@ -149,7 +151,8 @@ def _search(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
         end(folder, record)
 
 
-def _retrain(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
+def retrain_one(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
+    """Retrains one searched model and reads the test rows once, unless it is done."""
     folder, values = job.stage("retrain", data, seed, budget)
     searched = job.seed_folder(seed) / "search" / budget.slug
     if begin(job, folder, values, f"retrain {budget}, seed {seed}"):
@@ -165,10 +168,10 @@ def _retrain(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
 def _record(job: Job, data: Dataset, task: Task, budget: Budget, last: StageRecord) -> RunRecord:
     """One line of the results table; here, at the end, the test rows are read."""
     home = job.seed_folder(task.seed)
-    before = StageRecord.model_validate(read(home / "pretrain" / "record.json"))
+    before = StageRecord.model_validate(read(job.pretrain_folder(task.seed) / "record.json"))
     search = StageRecord.model_validate(read(home / "search" / budget.slug / "record.json"))
     mask = Mask.from_json(read(home / "search" / budget.slug / "mask.json"))
-    full = load(home / "pretrain", str(task.torch_device))
+    full = load(job.pretrain_folder(task.seed), str(task.torch_device))
     small = load(home / "compact" / budget.slug, str(task.torch_device))
     assert search.summary is not None
     return RunRecord(

@@ -76,6 +76,12 @@ class Job:
     settings: RunSettings
     out: Path
     watcher: Watcher
+    shared: Path | None = None
+    """The run folder whose pretrained models are used, where they are not this one's own."""
+
+    def pretrain_folder(self, seed: int) -> Path:
+        """The full model of one seed."""
+        return (self.shared or self.out) / f"seed-{seed}" / "pretrain"
 
     def seed_folder(self, seed: int) -> Path:
         """Everything of one seed."""
@@ -94,10 +100,9 @@ class Job:
         needed = {"pretrain": ("model", "pretrain"), "search": ("model", "pretrain", "search")}
         names = needed.get(stage, ("model", "pretrain", "search", "retrain"))
         values: Values = {"dataset": data.fingerprint, "seed": seed, **{name: tables[name] for name in names}}
-        folder = self.seed_folder(seed) / stage
         if stage == "pretrain":
-            return folder, values
-        return folder / budget.slug, {**values, "budget": str(budget)}
+            return self.pretrain_folder(seed), values
+        return self.seed_folder(seed) / stage / budget.slug, {**values, "budget": str(budget)}
 
 
 def begin(job: Job, folder: Path, values: Values, title: str) -> bool:

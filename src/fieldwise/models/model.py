@@ -39,9 +39,13 @@ class CTRModel(nn.Module):
         self.head = head
 
     def forward(self, ids: Tensor, gate: Tensor | None = None) -> Tensor:
-        """Logits (B,) of ids (B, F); a gate or mask (S,) multiplies the embedding."""
+        """Logits (B,) of ids (B, F); a gate or mask (S,) or (B, S) multiplies the embedding."""
         v = self.embedding(ids)  # (B, S)
-        logits: Tensor = self.head(v if gate is None else v * gate)
+        return self.logits(ids, v if gate is None else v * gate)
+
+    def logits(self, ids: Tensor, v: Tensor) -> Tensor:
+        """Logits (B,) of ids (B, F) whose embedding is v (B, S)."""
+        logits: Tensor = self.head(v)
         return logits if self.first_order is None else logits + self.first_order(ids).sum(1)
 
     @property

@@ -10,16 +10,22 @@ if TYPE_CHECKING:
     from fieldwise.searches.gated import HamP as HamP
     from fieldwise.searches.gated import SamGS as SamGS
     from fieldwise.searches.gated import SamSigmoid as SamSigmoid
+    from fieldwise.searches.magnitude import Magnitude as Magnitude
+    from fieldwise.searches.mde import MDE as MDE
     from fieldwise.searches.random import Random as Random
+    from fieldwise.searches.sseds import SSEDS as SSEDS
     from fieldwise.searches.uniform import Uniform as Uniform
 
 SEARCHES: Final = {
     "ham": "fieldwise.searches.gated:HAM",
     "ham-p": "fieldwise.searches.gated:HamP",
+    "magnitude": "fieldwise.searches.magnitude:Magnitude",
+    "mde": "fieldwise.searches.mde:MDE",
     "random": "fieldwise.searches.random:Random",
     "sam": "fieldwise.searches.gated:SAM",
     "sam-gs": "fieldwise.searches.gated:SamGS",
     "sam-sigmoid": "fieldwise.searches.gated:SamSigmoid",
+    "sseds": "fieldwise.searches.sseds:SSEDS",
     "uniform": "fieldwise.searches.uniform:Uniform",
 }
 

@@ -3,16 +3,20 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fieldwise.core.budget import Budget
+from fieldwise.core.errors import BudgetError
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch, SearchSummary
+from fieldwise.core.schema import Layout
 from fieldwise.core.settings import Settings
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
 from fieldwise.searches.trace import Trace
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.loop import Listener
+from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
 
@@ -38,9 +42,37 @@ class SearchResult:
 class Search(Settings, ABC):
     """Settings of a search method; `run` searches."""
 
+    @property
+    def uses_pretrained(self) -> bool:
+        """Whether the search needs the pretrained full model, so that its training is part of the search's price."""
+        return True
+
     @abstractmethod
     def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
         """Searches from the task's starting model; goes on from the folder's checkpoint where there is one."""
+
+
+class Restarting(Search, ABC):
+    """A search whose paper trains the narrow model anew, instead of going on from searched weights."""
+
+    start: Literal["fresh", "pretrained"] = "fresh"
+    """Weights of the narrow model: fresh, as in the papers, or the kept columns of the pretrained model (ours)."""
+
+    @property
+    def uses_pretrained(self) -> bool:
+        """Only where its columns are the start."""
+        return self.start == "pretrained"
+
+    def full_model(self, task: Task) -> CTRModel:
+        """The full model at the start."""
+        return task.starting_model() if self.uses_pretrained else task.new_model()
+
+    def narrow_model(self, task: Task, mask: Mask) -> CTRModel:
+        """The narrow model at the start, the same for the same seed."""
+        if self.uses_pretrained:
+            return compact(task.starting_model(), mask)
+        with randomness(task.seed, "weights"):
+            return task.model.build(mask.layout).to(task.torch_device)
 
 
 def search(
@@ -56,8 +88,8 @@ def search(
 
 
 def result_of(task: Task, model: CTRModel, mask: Mask, budget: Budget, seconds: float) -> SearchResult:
-    """The result of a search that trains nothing: the mask laid over the starting model."""
-    small = compact(model, mask)
+    """The result of a search that trains nothing: the starting model, or the mask laid over it."""
+    small = model if model.layout == mask.layout else compact(model, mask)
     summary = SearchSummary(
         steps=0,
         epochs=0,
@@ -67,3 +99,14 @@ def result_of(task: Task, model: CTRModel, mask: Mask, budget: Budget, seconds: 
         reactivations=0,
     )
     return SearchResult(budget, mask, small, summary, seconds=seconds)
+
+
+def check_smallest(method: str, budget: Budget, full: Layout, widths: tuple[int, ...]) -> None:
+    """Refuses a budget that the narrowest model a method can give does not fit."""
+    needs, limit = int(budget.costs(Layout(full.schema, widths)).sum()), budget.limit(full)
+    if needs > limit:
+        raise BudgetError(
+            f"Budget of {budget} ({limit} {budget.unit}) is too small for {method}, which keeps at least widths "
+            f"{', '.join(map(str, widths))}. The smallest it can meet: {needs} {budget.unit}. "
+            "Choose a larger budget or another search."
+        )

@@ -9,13 +9,12 @@ from typing import Final, Protocol
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fieldwise.core.errors import TrainingError
 from fieldwise.core.records import Epoch, Metrics
 from fieldwise.core.settings import Settings
-from fieldwise.models.model import CTRModel
 from fieldwise.train import checkpoint
 from fieldwise.train.checkpoint import Tensors, named, under, weights
 from fieldwise.train.randomness import randomness
@@ -98,7 +97,7 @@ class Plan:
 
 
 def fit(
-    model: CTRModel,
+    model: nn.Module,
     task: Task,
     settings: Training,
     plan: Plan,
@@ -132,7 +131,7 @@ def fit(
 
 
 def _epoch(
-    model: CTRModel,
+    model: nn.Module,
     optimiser: torch.optim.Optimizer,
     task: Task,
     settings: Training,
@@ -174,7 +173,7 @@ def _check(losses: Tensor, stage: str, epoch: int, steps: int) -> None:
 
 def _save(
     folder: Path,
-    model: CTRModel,
+    model: nn.Module,
     optimiser: torch.optim.Optimizer,
     plan: Plan,
     best: Tensors,
@@ -189,7 +188,7 @@ def _save(
 
 
 def _resume(
-    model: CTRModel, optimiser: torch.optim.Optimizer, plan: Plan, folder: Path | None, task: Task
+    model: nn.Module, optimiser: torch.optim.Optimizer, plan: Plan, folder: Path | None, task: Task
 ) -> tuple[list[Epoch], Tensors]:
     found = checkpoint.load(folder, task.torch_device) if folder else None
     if found is None:

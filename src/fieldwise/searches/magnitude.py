@@ -1,0 +1,31 @@
+"""Columns by the size of their pretrained numbers: plain magnitude pruning, which is hard to beat."""
+
+import time
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.select import select
+from fieldwise.searches.search import Search, SearchResult, result_of
+from fieldwise.train.loop import Listener
+from fieldwise.train.task import Task
+
+
+class Magnitude(Search):
+    """A column scores by its norm over all ids of the pretrained table."""
+
+    form: Literal["raw", "rms"] = "raw"
+    """raw: the Euclidean norm, which grows with the cardinality; rms: per id, so that small fields stand beside."""
+
+    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+        """Keeps the largest columns within the budget."""
+        started = time.perf_counter()
+        model = task.starting_model()
+        tables = [model.embedding.table(j) for j, width in enumerate(model.layout.widths) if width]
+        with torch.no_grad():
+            squares = [t.double().square() for t in tables]
+            scores = torch.cat([s.sum(0) if self.form == "raw" else s.mean(0) for s in squares]).sqrt()  # (S,)
+        mask = select(scores.cpu().numpy(), model.layout, budget)
+        return result_of(task, model, mask, budget, time.perf_counter() - started)
