@@ -16,7 +16,6 @@ Each stage folder holds `stage.json` (what its result depends on, written first)
 """
 
 import platform
-import resource
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +43,7 @@ from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import SearchResult
 from fieldwise.searches.search import search as search_columns
 from fieldwise.train.evaluate import evaluate
+from fieldwise.train.memory import forget_peak, peak_memory
 from fieldwise.train.stages import pretrain as pretrain_model
 from fieldwise.train.stages import retrain as retrain_model
 from fieldwise.train.task import Task, choose_device
@@ -125,9 +125,10 @@ def pretrain_one(job: Job, data: Dataset, seed: int) -> None:
     """Trains the full model of one seed, unless it is there."""
     folder, values = job.stage("pretrain", data, seed, job.settings.run.budgets[0])
     if begin(job, folder, values, f"pretrain, seed {seed}"):
+        forget_peak()
         trained = pretrain_model(_task(job, data, seed), job.settings.pretrain, folder / "checkpoint", job.watcher)
         export(trained.model, folder)
-        record = StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=_peak_memory())
+        record = StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=peak_memory())
         end(folder, record)
 
 
@@ -136,6 +137,7 @@ def search_one(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
     folder, values = job.stage("search", data, seed, budget)
     full = job.pretrain_folder(seed)
     if begin(job, folder, values, f"search {budget}, seed {seed}"):
+        forget_peak()
         need(full, f"the pretraining of seed {seed}", "pretrain")
         task = _task(job, data, seed).starting_from(load(full))
         result = search_columns(task, job.settings.search, budget, folder / "checkpoint", job.watcher)
@@ -145,7 +147,7 @@ def search_one(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
         record = StageRecord(
             history=list(result.history),
             seconds=result.seconds,
-            peak_memory=_peak_memory(),
+            peak_memory=peak_memory(),
             summary=result.summary,
         )
         end(folder, record)
@@ -156,11 +158,12 @@ def retrain_one(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
     folder, values = job.stage("retrain", data, seed, budget)
     searched = job.seed_folder(seed) / "search" / budget.slug
     if begin(job, folder, values, f"retrain {budget}, seed {seed}"):
+        forget_peak()
         need(searched, f"the search of {budget}, seed {seed}", "search")
         task = _task(job, data, seed)
         trained = retrain_model(task, load(searched), job.settings.retrain, folder / "checkpoint", job.watcher)
         export(trained.model, job.seed_folder(seed) / "compact" / budget.slug)
-        stage = StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=_peak_memory())
+        stage = StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=peak_memory())
         write_json(folder / "history.json", stage.to_json())
         end(folder, _record(job, data, task, budget, stage))
 
@@ -214,12 +217,6 @@ def _write_traces(result: SearchResult, folder: Path) -> None:
         with replacing(folder / f"trace-{place}.safetensors") as work:
             about = {"limit": str(trace.limit), "every": str(trace.every)}
             save_file(trace.tensors(), work, metadata=about)
-
-
-def _peak_memory() -> int:
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return int(torch.cuda.max_memory_allocated())
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _place(path: Path) -> tuple[int, int, str]:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from safetensors import SafetensorError
 
-from fieldwise.cli import look, stages
+from fieldwise.cli import compare, look, stages
 from fieldwise.core.errors import FieldwiseError
 
 COMMANDS: Final[dict[str, Callable[..., None]]] = {
@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "search": stages.search,
     "retrain": stages.retrain,
     "run": stages.run,
+    "compare": compare.compare,
     "report": look.report,
     "watch": look.watch,
     "list": look.list_,

@@ -33,7 +33,7 @@ class Bars:
         """A stage begins, or is skipped because it is done."""
         self._clear()
         self._title = title
-        self._line(f"{title}: {'already complete' if done else 'begins'}")
+        self.line(f"{title}: {'already complete' if done else 'begins'}")
 
     def rows(self, what: str, done: int, total: int | None) -> None:
         """So many rows of a preparation are through."""
@@ -47,7 +47,7 @@ class Bars:
         """An epoch is done."""
         self._clear()
         loss = "" if epoch.loss is None else f"loss {epoch.loss:.4f}, "
-        self._line(f"{self._title}, epoch {epoch.epoch}: {loss}validation AUC {epoch.auc:.4f}, {epoch.seconds:.1f} s")
+        self.line(f"{self._title}, epoch {epoch.epoch}: {loss}validation AUC {epoch.auc:.4f}, {epoch.seconds:.1f} s")
 
     def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
         """Nothing: `fieldwise watch` shows it."""
@@ -62,7 +62,8 @@ class Bars:
             self._progress.remove_task(self._bar)
             self._bar = None
 
-    def _line(self, text: str) -> None:
+    def line(self, text: str) -> None:
+        """A line above the bar."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -96,14 +97,15 @@ def show(console: Console, records: Sequence[RunRecord]) -> None:
     """A run's final tables."""
     for record in records:
         title = f"Widths, budget {record.budget}, seed {record.seed}"
-        _table(console, title, markdown.WIDTH_HEADS, markdown.widths(record))
-    _table(console, "Full against compact", markdown.RESULT_HEADS, markdown.results(records))
-    _table(console, "Seconds per stage", markdown.SECOND_HEADS, markdown.seconds(records))
+        table(console, title, markdown.WIDTH_HEADS, markdown.widths(record))
+    table(console, "Full against compact", markdown.RESULT_HEADS, markdown.results(records))
+    table(console, "Seconds per stage", markdown.SECOND_HEADS, markdown.seconds(records))
 
 
-def _table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    table = Table(*heads, title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+def table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """One table, its cells as plain text."""
+    grid = Table(*heads, title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    console.print(table)
+        grid.add_row(*(Text(str(cell)) for cell in row))
+    console.print(grid)
     console.print()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.settings import override, read_toml
+from fieldwise.core.settings import Values, override, read_toml
 
 if TYPE_CHECKING:
     from fieldwise.run_settings import RunSettings
@@ -36,6 +36,7 @@ HOMES: Final = {
     "dataset": ("run", "dataset"),
     "model": ("model", "name"),
     "search": ("search", "name"),
+    "methods": ("compare", "methods"),
     "budgets": ("run", "budgets"),
     "seeds": ("run", "seeds"),
     "device": ("run", "device"),
@@ -43,8 +44,8 @@ HOMES: Final = {
 """Which setting each flag stands for."""
 
 
-def settings_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> "RunSettings":
-    """The settings file, or the run folder's, or the defaults, with flags laid over."""
+def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> Values:
+    """The settings file, or the run folder's, or nothing, with flags laid over."""
     remembered = out / "settings.toml" if out else None
     if file is None and remembered and remembered.exists():
         file = remembered
@@ -58,7 +59,12 @@ def settings_of(file: Path | None, out: Path | None, sets: list[str] | None, **f
             if key == "name" and inner.get("name", value) != value:
                 inner.clear()  # another method: the old one's settings do not apply to it
             inner[key] = str(value) if isinstance(value, Path) else value
-    values = override(values, sets or [])
+    return override(values, sets or [])
+
+
+def settings_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> "RunSettings":
+    """The settings file, or the run folder's, or the defaults, with flags laid over."""
+    values = tables_of(file, out, sets, **flags)
     from fieldwise.run_settings import RunSettings
 
     return RunSettings.parse(values)

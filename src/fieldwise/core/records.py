@@ -61,6 +61,10 @@ class SearchSummary(Record):
     """Live columns before the exact finish."""
     reactivations: int
     """How often a masked column came back."""
+    nonzeros: int | None = None
+    """Numbers that a layout of single entries or rows would store, for a search that drops those."""
+    dense: int | None = None
+    """Numbers that a dense layout would store to hold all those entries: every column with one of them."""
 
 
 class StageRecord(Record):

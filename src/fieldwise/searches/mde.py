@@ -39,9 +39,9 @@ class MDE(Restarting):
     def scores(self, layout: Layout) -> NDArray[np.float64]:
         """1 / lambda at which each column enters, (S,); the first of a field is always in."""
         place = np.concatenate([np.arange(width) for width in layout.widths])
-        if self.rounding == "nearest":
-            enters = place + 0.5  # the width before rounding at which this column is in
-        else:
-            enters = 2.0 ** (np.floor(np.log2(np.maximum(place, 1))) + 0.5)
+        # the width before rounding at which a column is in
+        nearest = place + 0.5
+        power = 2.0 ** (np.floor(np.log2(np.maximum(place, 1))) + 0.5)
+        enters = nearest if self.rounding == "nearest" else power
         falling = layout.rows ** -float(self.temperature) / enters
         return np.where(place == 0, falling.max() + 1 + falling, falling)

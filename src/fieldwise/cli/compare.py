@@ -1,0 +1,59 @@
+"""The command that compares searches."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fieldwise.cli.console import table, watching
+from fieldwise.cli.options import Budgets, DatasetFolder, DeviceName, Raw, Seeds, Sets, tables_of
+
+Jobs = Annotated[int, typer.Option(min=1, help="Cells side by side, each in a process of its own.")]
+Minutes = Annotated[
+    float | None, typer.Option(min=0, help="Begin no further cell after so long; the same command goes on.")
+]
+Methods = Annotated[list[str] | None, typer.Option("--method", help="[compare] methods; may be repeated.")]
+
+
+def compare(
+    out: Annotated[Path, typer.Option(help="The comparison's folder: made, or gone on with.")],
+    settings: Annotated[
+        Path | None, typer.Argument(help="A TOML file; without it, that of the folder, or the defaults.")
+    ] = None,
+    jobs: Jobs = 1,
+    minutes: Minutes = None,
+    raw: Raw = None,
+    dataset: DatasetFolder = None,
+    method: Methods = None,
+    budget: Budgets = None,
+    seed: Seeds = None,
+    device: DeviceName = None,
+    set_: Sets = None,
+) -> None:
+    """Compare searches under one protocol; the same command goes on where it was stopped."""
+    values = tables_of(
+        settings, out, set_, raw=raw, dataset=dataset, methods=method, budgets=budget, seeds=seed, device=device
+    )
+    from fieldwise.compare import Pace
+    from fieldwise.compare import compare as compare_searches
+    from fieldwise.compare_settings import CompareSettings
+    from fieldwise.core.comparison import Comparison
+    from fieldwise.reports.comparison import FAILED_HEADS, SHORT_HEADS, failed, groups, rows, short, summary
+
+    def show(console: Console, found: Comparison) -> None:
+        for model, bound in groups(found):
+            table(console, f"{model}, {bound}", SHORT_HEADS, map(short, rows(found, model, bound)))
+        missing = list(failed(found))
+        if missing:
+            table(console, "Not complete", FAILED_HEADS, missing)
+        left = sum(cell.state != "complete" for cell in found.cells)
+        again = f" {left} cells are left: the same command goes on with them." if left else ""
+        console.print(
+            f"{summary(found)}{again} Table: {out / 'comparison.md'}", markup=False, highlight=False, soft_wrap=True
+        )
+
+    chosen = CompareSettings.parse(values)
+    with watching() as (console, watcher):
+        found = compare_searches(chosen, out, Pace(jobs, minutes), watcher, lambda line: watcher.line(line))
+        show(console, found)
