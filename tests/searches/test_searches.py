@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -24,6 +24,12 @@ from fieldwise.train.loop import Silence
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 
+FAST: dict[str, dict[str, Any]] = {
+    "autodim": {"epochs": 2, "batch": 256, "candidates": (1, 2, 4)},
+    "optembed": {"epochs": 2, "batch": 256, "evolution": {"generations": 2, "mutations": 3, "crossovers": 3}},
+    "pep": {"epochs": 3, "batch": 256, "threshold": -5, "speed": 50},
+}
+"""Settings with which the searches that train end within a second."""
 BUDGETS = [Budget.columns(7), Budget.parameters(1500), Budget.bytes(6000, "float16"), Budget.percent(40)]
 
 
@@ -37,7 +43,7 @@ def start(planted: Dataset) -> Task:
 def small(name: str) -> Search:
     """A search that ends within a second."""
     cls = resolve("search", SEARCHES, name)
-    fast = {"epochs": 2, "batch": 256} if issubclass(cls, Gated) else {}
+    fast = {"epochs": 2, "batch": 256} if issubclass(cls, Gated) else FAST.get(name, {})
     found = cls(**fast)
     assert isinstance(found, Search)
     return found
@@ -158,7 +164,7 @@ class Cut(Silence):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("name", ["ham", "sam-gs", "ham-p"])
+@pytest.mark.parametrize("name", ["ham", "sam-gs", "ham-p", "autodim", "optembed", "pep"])
 def test_an_interrupted_search_ends_with_the_same_mask_and_trace(name: str, start: Task, tmp_path: Path) -> None:
     whole = search(start, small(name), BUDGETS[0])
     with pytest.raises(KeyboardInterrupt):
@@ -166,8 +172,9 @@ def test_an_interrupted_search_ends_with_the_same_mask_and_trace(name: str, star
     resumed = search(start, small(name), BUDGETS[0], tmp_path)
     assert resumed.mask == whole.mask
     assert resumed.summary == whole.summary
-    first, second = whole.traces[0].tensors(), resumed.traces[0].tensors()
-    assert all(torch.equal(first[key], second[key]) for key in first)
+    for one, other in zip(whole.traces, resumed.traces, strict=True):
+        first, second = one.tensors(), other.tensors()
+        assert all(torch.equal(first[key], second[key]) for key in first)
     weights, again = whole.model.state_dict(), resumed.model.state_dict()
     assert all(torch.equal(weights[key], again[key]) for key in weights)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 from fieldwise.core.names import by_class
 
 if TYPE_CHECKING:
+    from fieldwise.searches.autodim import AutoDim as AutoDim
     from fieldwise.searches.gated import HAM as HAM
     from fieldwise.searches.gated import SAM as SAM
     from fieldwise.searches.gated import HamP as HamP
@@ -12,15 +13,20 @@ if TYPE_CHECKING:
     from fieldwise.searches.gated import SamSigmoid as SamSigmoid
     from fieldwise.searches.magnitude import Magnitude as Magnitude
     from fieldwise.searches.mde import MDE as MDE
+    from fieldwise.searches.optembed import OptEmbed as OptEmbed
+    from fieldwise.searches.pep import PEP as PEP
     from fieldwise.searches.random import Random as Random
     from fieldwise.searches.sseds import SSEDS as SSEDS
     from fieldwise.searches.uniform import Uniform as Uniform
 
 SEARCHES: Final = {
+    "autodim": "fieldwise.searches.autodim:AutoDim",
     "ham": "fieldwise.searches.gated:HAM",
     "ham-p": "fieldwise.searches.gated:HamP",
     "magnitude": "fieldwise.searches.magnitude:Magnitude",
     "mde": "fieldwise.searches.mde:MDE",
+    "optembed": "fieldwise.searches.optembed:OptEmbed",
+    "pep": "fieldwise.searches.pep:PEP",
     "random": "fieldwise.searches.random:Random",
     "sam": "fieldwise.searches.gated:SAM",
     "sam-gs": "fieldwise.searches.gated:SamGS",

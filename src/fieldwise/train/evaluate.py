@@ -1,20 +1,19 @@
 """Exact AUC and log loss."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.records import Metrics
 from fieldwise.data.batches import Batches
 from fieldwise.data.store import Split
-from fieldwise.models.model import CTRModel
 
 ROWS = 16_384
 """Rows per forward of an evaluation."""
 
 
-def evaluate(model: CTRModel, rows: Batches | Split, gate: Tensor | None = None) -> Metrics:
+def evaluate(model: nn.Module, rows: Batches | Split, gate: Tensor | None = None) -> Metrics:
     """AUC and log loss of a model, or of a gated one, on rows."""
     batches = rows if isinstance(rows, Batches) else Batches(rows, next(model.parameters()).device)
     logits, labels = predict(model, batches, gate)
@@ -22,11 +21,13 @@ def evaluate(model: CTRModel, rows: Batches | Split, gate: Tensor | None = None)
 
 
 @torch.no_grad()
-def predict(model: CTRModel, batches: Batches, gate: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def predict(model: nn.Module, batches: Batches, gate: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Logits and labels of all rows, in order."""
     training = model.training
     model.eval()
-    parts = [(model(batch.ids, gate), batch.labels) for batch in batches.ordered(ROWS)]
+    parts = [
+        (model(batch.ids) if gate is None else model(batch.ids, gate), batch.labels) for batch in batches.ordered(ROWS)
+    ]
     model.train(training)
     return torch.cat([logits for logits, _ in parts]), torch.cat([labels for _, labels in parts])
 

@@ -1,0 +1,197 @@
+"""AutoDim (Zhao et al. 2021): a supernet that mixes candidate widths, with the mixture learnt on validation batches.
+
+Ours: no field is given more columns than it has ids; the mixture's step sees the supernet as an evaluation does; and
+the budget. AutoDim has none: it takes the likeliest candidate of each field. Under a budget, a column's score is the
+chance that its field is wider than the columns before it, so fields grow from candidate to candidate by falling chance,
+every field from its smallest, until the budget is spent; only what is left at the edge may fall between two candidates.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.mask import Mask
+from fieldwise.core.records import SearchSummary
+from fieldwise.core.schema import Layout
+from fieldwise.core.select import select
+from fieldwise.data.batches import Batch
+from fieldwise.models.model import Model
+from fieldwise.searches.search import Restarting, SearchResult, check_smallest
+from fieldwise.train.checkpoint import Tensors, named, optimiser_tensors, restore_optimiser, under
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.loop import Listener, Plan, Training, fit
+from fieldwise.train.randomness import randomness
+from fieldwise.train.task import Task
+
+
+class AutoDim(Restarting):
+    """Learns how likely each candidate width is for each field."""
+
+    candidates: tuple[int, ...] = Field((2, 4, 8), min_length=1)
+    """Widths to choose from, ascending."""
+    epochs: int = Field(10, ge=1)
+    """Passes over the training rows."""
+    batch: int = Field(2048, ge=2)
+    """Rows per step, of training and validation batches alike."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Of Adam, on the supernet's weights."""
+    eta: float = Field(1e-3, gt=0)
+    """Of Adam, on the mixture."""
+    cooling: float = Field(5e-5, ge=0)
+    """How much the temperature falls at each step, from 1."""
+    coldest: float = Field(0.01, gt=0, le=1)
+    """Where the temperature stops."""
+
+    @field_validator("candidates")
+    @classmethod
+    def _ascend(cls, values: tuple[int, ...]) -> tuple[int, ...]:
+        if list(values) != sorted(set(values)) or values[0] < 1:
+            raise ValueError("candidates must be ascending widths of at least 1")
+        return values
+
+    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+        """Trains the supernet, then grows fields by the learnt chances."""
+        widths = candidate_widths(task.layout, self.candidates)
+        check_smallest("autodim", budget, task.layout, tuple(int(w) for w in widths[:, 0]))
+        with randomness(task.seed, "supernet"):
+            net = Supernet(task.model, task.layout, widths, self.candidates[-1]).to(task.torch_device)
+        mixture = Mixture(self, task, net, widths)
+        training = Training(batch=self.batch, learning_rate=self.learning_rate, epochs=self.epochs)
+        plan = Plan(
+            stage="search",
+            forward=lambda ids: net(ids, mixture.draw()),
+            evaluate=lambda: evaluate(net, task.valid, mixture.mean()),
+            stop=lambda _: False,
+            keep_best=False,
+            begin_epoch=mixture.begin_epoch,
+            before_step=mixture.step,
+            beside=mixture,
+        )
+        history = fit(net, task, training, plan, folder, listener)
+        chances = torch.softmax(mixture.logits().detach().double(), 1).cpu().numpy()
+        mask = grow(task.layout, widths, chances, budget)
+        small = self.narrow_model(task, mask)
+        summary = SearchSummary(
+            steps=mixture.steps,
+            epochs=len(history) - 1,
+            evaluated_auc=history[-1].auc,
+            selected_auc=evaluate(small, task.valid).auc,
+            raw_live=int(widths[np.arange(len(widths)), chances.argmax(1)].sum()),
+            reactivations=0,
+        )
+        seconds = sum(epoch.seconds for epoch in history)
+        return SearchResult(budget, mask, small, summary, tuple(history), seconds=seconds)
+
+
+def candidate_widths(layout: Layout, candidates: tuple[int, ...]) -> NDArray[np.int64]:
+    """The width of each candidate of each field, (F, N), 0 where it is wider than the field can be.
+
+    A field narrower than the smallest candidate has its own full width in that place.
+    """
+    full = np.asarray(layout.widths)[:, None]
+    widths = np.where(np.asarray(candidates) <= full, candidates, 0)
+    widths[:, 0] = np.minimum(full[:, 0], candidates[0])
+    return widths
+
+
+def grow(full: Layout, widths: NDArray[np.int64], chances: NDArray[np.float64], budget: Budget) -> Mask:
+    """The first columns of every field, by falling chance that the field is that wide."""
+    reach = Layout(full.schema, tuple(int(w) for w in widths.max(1)))
+    place = np.concatenate([np.arange(width) for width in reach.widths])
+    wider = widths[reach.owners] > place[:, None]  # (S, N)
+    scores = (chances[reach.owners] * wider).sum(1)
+    scores[place < widths[reach.owners, 0]] = 2.0  # the smallest candidate is always in
+    most = int(budget.costs(reach).sum())
+    bound = Budget(min(budget.limit(full), most), budget.unit, dtype=budget.dtype)
+    return Mask(full, select(scores, reach, bound).kept)
+
+
+class Supernet(nn.Module):
+    """Shared tables of the largest width; each candidate, its first columns, mapped to that width and normalised."""
+
+    def __init__(self, model: Model, layout: Layout, widths: NDArray[np.int64], common: int) -> None:
+        super().__init__()
+        fields, count = widths.shape
+        self.body = model.build(Layout(layout.schema, (common,) * fields))
+        bound = 1 / torch.from_numpy(np.sqrt(np.maximum(widths, 1)))[:, :, None, None]
+        start = (torch.rand(fields, count, common, common) * 2 - 1) * bound
+        self.maps = nn.Parameter(start.float())
+        used = torch.arange(common) < torch.from_numpy(widths)[:, :, None]  # (F, N, D)
+        self.register_buffer("used", used[..., None].float(), persistent=False)
+        self.norm = nn.BatchNorm1d(fields * count * common, affine=False)
+
+    def forward(self, ids: Tensor, chances: Tensor) -> Tensor:
+        """Logits (B,) of ids (B, F), with the candidates mixed by chances (F, N)."""
+        return self.body.logits(ids, self.mix(self.body.embedding(ids), chances))
+
+    def mix(self, v: Tensor, chances: Tensor) -> Tensor:
+        """The embedding of the shared tables, (B, F * D), as a mixture of its candidates."""
+        fields, count, common, _ = self.maps.shape
+        x = v.unflatten(1, (fields, common))
+        each = torch.einsum("bfd,fnde->bfne", x, self.maps * self.get_buffer("used"))
+        each = self.norm(each.flatten(1)).unflatten(1, (fields, count, common))
+        return torch.einsum("bfne,fn->bfe", each, chances).flatten(1)
+
+
+class Mixture:
+    """theta: how likely each candidate is, moved by the validation loss."""
+
+    def __init__(self, settings: AutoDim, task: Task, net: Supernet, widths: NDArray[np.int64]) -> None:
+        self._settings, self._task, self._net = settings, task, net
+        self._allowed = torch.from_numpy(widths > 0).to(task.torch_device)
+        self.theta = torch.zeros(widths.shape, device=task.torch_device, requires_grad=True)
+        self._adam = torch.optim.Adam([self.theta], lr=settings.eta)
+        self._valid: Iterator[Batch] = iter(())
+        self.steps = 0
+
+    @property
+    def temperature(self) -> float:
+        """Falls with the steps, so that the mixture hardens."""
+        return max(self._settings.coldest, 1 - self._settings.cooling * self.steps)
+
+    def logits(self) -> Tensor:
+        """Log chances of the candidates a field may have, (F, N)."""
+        return torch.log_softmax(self.theta.masked_fill(~self._allowed, -torch.inf), 1)
+
+    def draw(self) -> Tensor:
+        """Chances under fresh Gumbel noise, (F, N); their gradient reaches theta."""
+        uniform = torch.rand(self.theta.shape).clamp(1e-10, 1 - 1e-7).to(self.theta.device)
+        return torch.softmax((self.logits() - torch.log(-torch.log(uniform))) / self.temperature, 1)
+
+    def mean(self) -> Tensor:
+        """Chances without noise, for an evaluation."""
+        return torch.softmax(self.logits().detach() / self.temperature, 1)
+
+    def begin_epoch(self) -> None:
+        """New passes over the validation rows."""
+        self._valid = self._task.valid.endless(self._settings.batch)
+
+    def step(self) -> None:
+        """One step of theta on a validation batch; no weight gets a gradient, no statistics move."""
+        batch = next(self._valid)
+        self._net.eval()
+        loss = functional.binary_cross_entropy_with_logits(self._net(batch.ids, self.draw()), batch.labels)
+        (self.theta.grad,) = torch.autograd.grad(loss, self.theta)
+        self._net.train()
+        self._adam.step()
+        self.theta.grad = None
+        self.steps += 1
+
+    def tensors(self) -> Tensors:
+        """What a checkpoint keeps beside the supernet."""
+        state = {"theta": self.theta.detach(), "steps": torch.tensor(self.steps)}
+        return state | named("adam", optimiser_tensors(self._adam))
+
+    def restore(self, tensors: Tensors) -> None:
+        """Takes a checkpoint back."""
+        with torch.no_grad():
+            self.theta.copy_(tensors["theta"])
+        self.steps = int(tensors["steps"])
+        restore_optimiser(self._adam, under("adam", tensors))

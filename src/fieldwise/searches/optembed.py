@@ -1,0 +1,178 @@
+"""OptEmbed (Lyu et al. 2022): a supernet under random widths and learnt row thresholds, then evolution of the widths.
+
+While the supernet trains, each sample sees a random number of first columns of each field, and rows whose l1 norm is
+below their field's threshold are zero. Widths are then evolved with its weights frozen, by validation AUC. Ours: a hard
+budget, by repairing every child; the fittest of all generations breed; and rows stay in the narrow model, whose tables
+are dense: the summary says how many numbers they would leave.
+"""
+
+import time
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.mask import Mask
+from fieldwise.core.records import SearchSummary
+from fieldwise.core.schema import Layout
+from fieldwise.models.model import CTRModel
+from fieldwise.searches.evolution import Evolution, Genes, Room
+from fieldwise.searches.search import Restarting, SearchResult, check_smallest
+from fieldwise.train.checkpoint import Tensors
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.loop import Listener, Plan, Training, fit
+from fieldwise.train.task import Task
+
+
+class OptEmbed(Restarting):
+    """Trains one supernet for all widths, and evolves the best within the budget."""
+
+    epochs: int = Field(10, ge=1)
+    """Passes over the training rows."""
+    batch: int = Field(2048, ge=2)
+    """Rows per step."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Of Adam, on the supernet's weights."""
+    threshold_rate: float = Field(1e-4, ge=0)
+    """Of plain gradient steps, on the row thresholds."""
+    pressure: float = Field(3e-4, ge=0)
+    """Weight of the term exp(-threshold) that raises the thresholds."""
+    evolution: Evolution = Field(default_factory=Evolution)
+    """How widths are bred."""
+
+    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+        """Trains the supernet, then evolves widths."""
+        layout = task.layout
+        check_smallest("optembed", budget, layout, (1,) * len(layout.widths))
+        model = self.full_model(task)
+        rows = RowThresholds(layout, task.torch_device, self.threshold_rate)
+        training = Training(batch=self.batch, learning_rate=self.learning_rate, epochs=self.epochs)
+        plan = Plan(
+            stage="search",
+            forward=lambda ids: rows.forward(model, ids),
+            evaluate=lambda: evaluate(rows.applied(model), task.valid),
+            stop=lambda _: False,
+            keep_best=False,
+            penalty=lambda: self.pressure * torch.exp(-rows.t).sum(),
+            beside=rows,
+        )
+        history = fit(model, task, training, plan, folder, listener)
+        started = time.perf_counter()
+        frozen = rows.applied(model)
+        widths, auc = self._evolve(frozen, task, budget)
+        mask = Mask(layout, tuple(tuple(range(width)) for width in widths))
+        small = self.narrow_model(task, mask)
+        kept = rows.kept(model)
+        summary = SearchSummary(
+            steps=rows.steps,
+            epochs=len(history) - 1,
+            evaluated_auc=auc,
+            selected_auc=evaluate(small, task.valid).auc,
+            raw_live=None,
+            reactivations=0,
+            nonzeros=sum(count * width for count, width in zip(kept, widths, strict=True)),
+            dense=mask.params,
+        )
+        seconds = sum(epoch.seconds for epoch in history) + time.perf_counter() - started
+        return SearchResult(budget, mask, small, summary, tuple(history), seconds=seconds)
+
+    def _evolve(self, model: CTRModel, task: Task, budget: Budget) -> tuple[Genes, float]:
+        layout = task.layout
+        costs = tuple(int(cost) for cost in budget.costs(Layout(layout.schema, (1,) * len(layout.widths))))
+        room = Room(layout.widths, costs, budget.limit(layout))
+
+        def fitness(genes: Genes) -> float:
+            gate = prefix(layout, torch.tensor(genes)).float().to(task.torch_device)
+            return evaluate(model, task.valid, gate).auc
+
+        return self.evolution.best(fitness, room, np.random.default_rng([task.seed, 0]))
+
+
+def prefix(layout: Layout, widths: Tensor) -> Tensor:
+    """The first columns of each field: widths (..., F) to truth values (..., S)."""
+    place = torch.cat([torch.arange(width) for width in layout.widths]).to(widths.device)
+    return place < widths[..., torch.from_numpy(layout.owners).to(widths.device)]
+
+
+class RowThresholds:
+    """A threshold for each field: rows whose l1 norm is below it are zero."""
+
+    def __init__(self, layout: Layout, device: torch.device, rate: float) -> None:
+        self._layout, self._rate = layout, rate
+        self._owners = torch.from_numpy(layout.owners).to(device)
+        self._widths = torch.tensor(layout.widths, device=device)
+        self.t = torch.zeros(len(layout.widths), device=device, requires_grad=True)
+        self.t.register_post_accumulate_grad_hook(self._step)
+        self.steps = 0
+
+    def forward(self, model: CTRModel, ids: Tensor) -> Tensor:
+        """Training logits (B,) under the thresholds and a random width for each sample and field."""
+        v = model.embedding(ids)  # (B, S)
+        norms = v.new_zeros(len(ids), len(self._widths)).index_add(1, self._owners, v.abs())  # (B, F)
+        rows = step(norms - self.t)[:, self._owners]  # (B, S)
+        lengths = (torch.rand(len(ids), len(self._widths)).to(v.device) * self._widths).long() + 1
+        return model.logits(ids, v * rows * prefix(self._layout, lengths))
+
+    def _step(self, t: Tensor) -> None:
+        """A plain gradient step, as soon as a backward pass has given the gradient."""
+        assert t.grad is not None
+        with torch.no_grad():
+            t -= self._rate * t.grad
+        t.grad = None
+        self.steps += 1
+
+    @torch.no_grad()
+    def applied(self, model: CTRModel) -> CTRModel:
+        """A copy of the model whose rows below their threshold are zero."""
+        copy = deepcopy(model).eval()
+        for j in range(len(self._widths)):
+            table = copy.embedding.table(j)
+            table *= self._live(table, j)[:, None]
+        return copy
+
+    @torch.no_grad()
+    def kept(self, model: CTRModel) -> list[int]:
+        """Rows of each field that are not below its threshold."""
+        return [int(self._live(model.embedding.table(j), j).sum()) for j in range(len(self._widths))]
+
+    def _live(self, table: Tensor, field: int) -> Tensor:
+        return step(table.abs().sum(1) - self.t[field])
+
+    def tensors(self) -> Tensors:
+        """What a checkpoint keeps beside the supernet."""
+        return {"t": self.t.detach(), "steps": torch.tensor(self.steps)}
+
+    def restore(self, tensors: Tensors) -> None:
+        """Takes a checkpoint back."""
+        with torch.no_grad():
+            self.t.copy_(tensors["t"])
+        self.steps = int(tensors["steps"])
+
+
+class _Step(torch.autograd.Function):
+    """1 from zero on, else 0; backwards 2 - 4|x| up to 0.4, then 0.4 up to 1, then nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Zeros and ones."""
+        ctx.save_for_backward(x)
+        return (x >= 0).float()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        """The long-tailed estimate."""
+        (x,) = ctx.saved_tensors
+        size = x.abs()
+        slope = torch.where(size <= 0.4, 2 - 4 * size, torch.where(size <= 1, 0.4, 0.0))
+        return grads[0] * slope
+
+
+def step(x: Tensor) -> Tensor:
+    """1 where x is not below zero, with a gradient nonetheless."""
+    found: Tensor = _Step.apply(x)  # type: ignore[no-untyped-call]
+    return found
