@@ -3,7 +3,7 @@
 V^ = sign(V) * relu(|V| - sigmoid(t)). One Adam with weight decay over everything, t included: since t starts far below
 zero, that decay is what raises it. PEP drops single entries and stops once few enough are left; the tables start again
 from where they began. Ours: it ends with exactly the budget's share of entries, those furthest above their threshold;
-and since our tables are dense, columns are then kept by how many of those entries each holds for its cost. The summary
+and since our tables are dense, columns are then kept by the share of their entries among those. The summary
 says how many entries PEP keeps, and what a dense layout would store to hold them all.
 """
 
@@ -70,7 +70,7 @@ class PEP(Restarting):
             net.load_state_dict(watch.snapshot)
         kept = best_entries(net.margins(), target)
         counts = torch.cat([part.sum(0) for part in kept]).cpu().numpy()  # (S,)
-        mask = select(counts / costs, layout, budget)
+        mask = select(counts / layout.rows, layout, budget)
         small = compact(self.full_model(task), mask).eval()
         summary = SearchSummary(
             steps=watch.steps,
