@@ -1,5 +1,6 @@
 """The contract of every search."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,12 +9,11 @@ import pytest
 import torch
 
 from fieldwise.core.budget import Budget
-from fieldwise.core.errors import BudgetError
+from fieldwise.core.errors import BudgetError, DataError
 from fieldwise.core.mask import Mask
 from fieldwise.core.names import resolve
 from fieldwise.core.records import Epoch
 from fieldwise.data.store import Dataset
-from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.gated import HAM, SAM, Gated, Stage
 from fieldwise.searches.random import Random
@@ -21,7 +21,6 @@ from fieldwise.searches.search import Search, SearchResult, search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.loop import Silence
-from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 
 FAST: dict[str, dict[str, Any]] = {
@@ -31,13 +30,6 @@ FAST: dict[str, dict[str, Any]] = {
 }
 """Settings with which the searches that train end within a second."""
 BUDGETS = [Budget.columns(7), Budget.parameters(1500), Budget.bytes(6000, "float16"), Budget.percent(40)]
-
-
-@pytest.fixture(scope="module")
-def start(planted: Dataset) -> Task:
-    """A task that starts from a pretrained model."""
-    task = Task.of(planted, DCNv2(width=4), seed=3, device="cpu")
-    return task.starting_from(pretrain(task, Pretrain(batch=512, epochs=3, learning_rate=0.02)).model)
 
 
 def small(name: str) -> Search:
@@ -72,6 +64,24 @@ def test_the_same_seed_gives_the_same_mask(name: str, start: Task) -> None:
     first, second = (search(start, small(name), BUDGETS[0]) for _ in range(2))
     assert first.mask == second.mask
     assert first.summary == second.summary
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_no_search_reads_the_test_rows(name: str, start: Task, planted: Dataset, tmp_path: Path) -> None:
+    """Without a test split in the folder every search ends with the same mask and the same weights."""
+    shutil.copytree(planted.folder, tmp_path / "data")
+    for path in (tmp_path / "data").glob("test.*"):
+        path.unlink()
+    without = Dataset.open(tmp_path / "data")
+    with pytest.raises(DataError, match="the test split cannot be read"):
+        _ = without.test
+    assert start.start is not None
+    task = Task.of(without, start.model, start.seed, "cpu").starting_from(start.start)
+    first, second = search(start, small(name), BUDGETS[0]), search(task, small(name), BUDGETS[0])
+    assert first.mask == second.mask
+    assert first.summary == second.summary
+    weights, again = first.model.state_dict(), second.model.state_dict()
+    assert all(torch.equal(weights[key], again[key]) for key in weights)
 
 
 def test_an_impossible_budget_is_refused_before_any_work(start: Task) -> None:
