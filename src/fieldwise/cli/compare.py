@@ -46,7 +46,7 @@ def compare(
             table(console, f"{model}, {bound}", SHORT_HEADS, map(short, rows(found, model, bound)))
         missing = list(failed(found))
         if missing:
-            table(console, "Not complete", FAILED_HEADS, missing)
+            table(console, "Failed", FAILED_HEADS, missing)
         left = sum(cell.state != "complete" for cell in found.cells)
         again = f" {left} cells are left: the same command goes on with them." if left else ""
         console.print(

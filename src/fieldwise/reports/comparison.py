@@ -13,7 +13,7 @@ HEADS = (
 SHORT = (0, 3, 5, 7, 8, 10, 12)
 """The columns that a terminal of 80 letters has room for."""
 SHORT_HEADS = tuple(HEADS[place] for place in SHORT)
-FAILED_HEADS = ("model", "method", "budget", "seed", "state", "why")
+FAILED_HEADS = ("model", "method", "budget", "seed", "why")
 
 
 def markdown(comparison: Comparison) -> str:
@@ -26,7 +26,7 @@ def markdown(comparison: Comparison) -> str:
     lines += [*_front(comparison), "", *_notes(comparison)]
     missing = list(failed(comparison))
     if missing:
-        lines += ["", "## Cells that are not complete", "", *table(FAILED_HEADS, missing)]
+        lines += ["", "## Cells that failed", "", *table(FAILED_HEADS, missing)]
     if first:
         versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
         lines += ["", f"Device: {first.device}; {comparison.jobs} cells side by side. Versions: {versions}."]
@@ -63,10 +63,10 @@ def short(cells: Cells) -> Cells:
 
 
 def failed(comparison: Comparison) -> Iterable[Cells]:
-    """The cells that are not complete."""
+    """The cells that failed when they were last tried."""
     for cell in comparison.cells:
-        if cell.state != "complete":
-            yield cell.model, cell.method, cell.budget, cell.seed, cell.state, cell.error or ""
+        if cell.state == "failed":
+            yield cell.model, cell.method, cell.budget, cell.seed, cell.error or ""
 
 
 def _cells(row: Row) -> Cells:

@@ -147,7 +147,7 @@ class Mixture:
         self._settings, self._task, self._net = settings, task, net
         self._allowed = torch.from_numpy(widths > 0).to(task.torch_device)
         self.theta = torch.zeros(widths.shape, device=task.torch_device, requires_grad=True)
-        self._adam = torch.optim.Adam([self.theta], lr=settings.eta)
+        self._adam = torch.optim.Adam([self.theta], lr=settings.eta, fused=True)
         self._valid: Iterator[Batch] = iter(())
         self.steps = 0
 
