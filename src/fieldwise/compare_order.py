@@ -13,7 +13,7 @@ from typing import Final
 from fieldwise.compare_work import Unit, Work
 
 TRIES: Final = 2
-"""A unit whose process died so often is given up; one that died beside another's death is tried again."""
+"""A unit whose process died so often is given up; units that died together are tried again one by one."""
 Outcome = tuple[Unit, str | None]
 """A unit, and one line where it failed."""
 
@@ -58,7 +58,11 @@ class _Crew:
         busy = [*self._waiting, *self._running.values()]
         trained_later = {(unit.model, unit.seed) for unit in busy if unit.method is None}
         ready = [u for u in self._waiting if u.method is None or (u.model, u.seed) not in trained_later]
-        for unit in ready[: self._jobs - len(self._running)]:
+        room = self._jobs - len(self._running)
+        suspects = [unit for unit in busy if self._tries[unit] >= TRIES or (unit in ready and self._tries[unit])]
+        if suspects:  # one of those that died together is to blame: each is tried again alone
+            ready, room = [unit for unit in suspects if unit in ready], int(not self._running)
+        for unit in ready[:room]:
             self._waiting.remove(unit)
             self._tries[unit] += 1
             self._running[self._pool.submit(self._work.do, unit)] = unit
