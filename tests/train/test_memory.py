@@ -1,0 +1,15 @@
+import numpy as np
+
+from fieldwise.train.memory import forget_peak, peak_memory
+
+
+def test_the_peak_is_of_what_came_since_it_was_forgotten() -> None:
+    forget_peak()
+    before = peak_memory()
+    big = np.ones(12_000_000)  # 96 MB
+    high = peak_memory()
+    assert high > before + 80_000_000
+    del big
+    assert peak_memory() >= high, "a peak stays until it is forgotten"
+    forget_peak()
+    assert peak_memory() < high - 50_000_000 or peak_memory() == high, "or for good, where the system cannot forget"
