@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import fieldwise
+from fieldwise.compare import compare
+from fieldwise.compare_settings import CompareSettings
 from fieldwise.core.names import resolve
 from fieldwise.core.settings import override, read_toml
 from fieldwise.data import SOURCES
@@ -61,7 +63,10 @@ def test_readme_commands_run(workplace: Path) -> None:
         shell(command, workplace)
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "settings").rglob("*.toml")), ids=lambda p: p.stem)
+FILES = {path: read_toml(path) for path in sorted((ROOT / "settings").rglob("*.toml"))}
+
+
+@pytest.mark.parametrize("file", [p for p, values in FILES.items() if "compare" not in values], ids=lambda p: p.stem)
 def test_every_settings_file_runs(file: Path, movielens_zip: Path, tmp_path: Path) -> None:
     values = read_toml(file)
     source = values["data"]["name"]
@@ -69,6 +74,20 @@ def test_every_settings_file_runs(file: Path, movielens_zip: Path, tmp_path: Pat
     chosen = RunSettings.parse(override(values, [*SMALL, more, "run.budgets=['9']"]))
     records = run(chosen, tmp_path / "out")
     assert [record.compact_size.columns for record in records] == [9] * len(chosen.run.seeds)
+
+
+@pytest.mark.parametrize("file", [p for p, values in FILES.items() if "compare" in values], ids=lambda p: p.stem)
+def test_every_comparison_file_runs_over_every_search(file: Path, movielens_zip: Path, tmp_path: Path) -> None:
+    values = FILES[file]
+    more = {"planted": "data.rows=3000", "movielens-1m": f"data.raw={movielens_zip}"}[values["data"]["name"]]
+    trained = ("ham", "ham-p", "sam", "sam-gs", "sam-sigmoid", "autodim", "optembed", "pep")
+    few = [f"methods.{name}.epochs=1" for name in trained] + ["methods.optembed.evolution.generations=1"]
+    small = [line for line in SMALL if not line.startswith("search.")]
+    chosen = CompareSettings.parse(override(values, [*small, *few, more, "run.budgets=['14']", "run.seeds=[0]"]))
+    found = compare(chosen, tmp_path / "out")
+    assert found.complete, [cell.error for cell in found.cells]
+    assert {cell.record.search for cell in found.cells if cell.record} == set(SEARCHES)
+    assert {cell.record.compact_size.columns for cell in found.cells if cell.record} == {14}
 
 
 def test_the_public_door_opens_and_is_documented() -> None:

@@ -17,9 +17,7 @@ from fieldwise.core.comparison import Comparison
 from fieldwise.core.errors import BudgetError, RunError, SettingsError
 from fieldwise.core.settings import override, read_toml
 from fieldwise.run_settings import RunSettings
-from fieldwise.searches import SEARCHES
 
-ROOT = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {
     "run": {"budgets": ["5 columns", "40% parameters"], "seeds": [0, 1], "device": "cpu"},
     "data": {"name": "planted", "rows": 4000},
@@ -209,25 +207,3 @@ def test_a_budget_above_the_full_size_is_refused_before_any_work(tmp_path: Path)
     with pytest.raises(BudgetError, match="above the full size"):
         compare(settings(run={"budgets": ["999"]}), tmp_path / "out")
     assert not list(tmp_path.rglob("stage.json"))
-
-
-def test_the_planted_settings_run_over_every_search(tmp_path: Path) -> None:
-    """settings/compare-planted.toml itself, made small."""
-    short = [f"methods.{name}.epochs=1" for name in ("ham", "ham-p", "sam", "sam-gs", "sam-sigmoid", "autodim", "pep")]
-    values = override(
-        read_toml(ROOT / "settings" / "compare-planted.toml"),
-        [*short, "methods.optembed.epochs=1", "methods.optembed.evolution.generations=1", "data.rows=4000",
-         "run.seeds=[0]", "pretrain.epochs=1", "retrain.epochs=1", "model.width=8"],
-    )  # fmt: skip
-    found = compare(CompareSettings.parse(values), tmp_path / "out")
-    assert found.complete
-    assert {c.record.search for c in found.cells if c.record} == set(SEARCHES)
-
-
-def test_the_movielens_settings_name_every_search() -> None:
-    values = read_toml(ROOT / "settings" / "compare-movielens.toml")
-    values["data"]["raw"] = "ml-1m.zip"
-    chosen = CompareSettings.parse(values)
-    methods = {run.values()["search"]["name"] for run in chosen.runs.values()}
-    assert methods == set(SEARCHES)
-    assert len(chosen.shared.run.seeds) == 5
