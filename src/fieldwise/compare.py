@@ -5,6 +5,7 @@
     <model>/seed-0/pretrain/               the full model, shared by all methods
     <model>/<method>/seed-0/...            a run folder of its own: search, retrain, compact
     comparison.json, comparison.md         every cell and what they say together
+    report.html                            the same to look at
 
 A cell is one method at one budget, on one model, with one seed. Cells that are complete are skipped, cells that failed
 are tried again by the same command.
@@ -25,6 +26,7 @@ from fieldwise.core.files import write_json, write_text
 from fieldwise.core.records import RunRecord, StageRecord
 from fieldwise.data.store import Dataset
 from fieldwise.pipeline import prepare
+from fieldwise.reports import write
 from fieldwise.reports.comparison import markdown
 from fieldwise.reports.statistics import summarise
 from fieldwise.run_folder import Quiet, Watcher, agree, read
@@ -59,6 +61,7 @@ def compare(
     found = gather(settings, out, pace.jobs)
     write_json(out / "comparison.json", found.to_json())
     write_text(out / "comparison.md", markdown(found))
+    write.html(out)
     return found
 
 

@@ -40,7 +40,16 @@ def test_it_prints_a_table_says_what_is_left_and_goes_on_from_its_folder(file: P
     assert whole.returncode == 0, whole.stderr
     assert "6 cells: 6 complete." in whole.stdout
     assert "left" not in whole.stdout.splitlines()[-1]
-    for word in ("test AUC", "embedding", "search x", "difference", "Holm", "full model", "comparison.md"):
+    for word in (
+        "test AUC",
+        "embedding",
+        "search x",
+        "difference",
+        "Holm",
+        "full model",
+        "comparison.md",
+        "report.html",
+    ):
         assert word in whole.stdout
     assert max(len(line) for line in whole.stdout.splitlines() if line.startswith(("mde", "uniform"))) <= 80
 

@@ -50,7 +50,10 @@ def compare(
         left = sum(cell.state != "complete" for cell in found.cells)
         again = f" {left} cells are left: the same command goes on with them." if left else ""
         console.print(
-            f"{summary(found)}{again} Table: {out / 'comparison.md'}", markup=False, highlight=False, soft_wrap=True
+            f"{summary(found)}{again} Table: {out / 'comparison.md'}. Page: {out / 'report.html'}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
 
     chosen = CompareSettings.parse(values)
