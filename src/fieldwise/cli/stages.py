@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.console import show, watching
+from fieldwise.cli.console import describe_dataset, show, watching
 from fieldwise.cli.options import (
     BadRows,
     Budgets,
@@ -50,6 +50,7 @@ def prepare(
 
     with watching() as (console, watcher):
         data = pipeline.prepare(chosen, out, watcher)
+        describe_dataset(console, data)
         rows = ", ".join(f"{name} {count:,}" for name, count in data.info["rows"].items())
         console.print(f"{rows} rows of {len(data.schema)} fields in {out}", highlight=False, soft_wrap=True)
 

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from fieldwise.data.files import find, sizes
+from fieldwise.core.errors import DataError
+from fieldwise.data.files import TEXT, find, open_text, sizes
 from fieldwise.data.rules import Rule
 from fieldwise.data.source import BadRows, Files, Source
 
@@ -25,8 +26,17 @@ class Criteo(Source):
 
     def open(self) -> Files:
         """The files, whose columns are known."""
+        paths = find(self.raw, TEXT)
+        for path in paths:
+            with open_text(path) as file:
+                found = len(file.readline().rstrip("\n").split("\t"))
+            if found != 40:
+                raise DataError(
+                    f"Criteo: the first line of '{path}' has {found} columns between tabs. Allowed: 40, the label, "
+                    "13 integers and 26 texts, without a header. Use the source `table` for other files."
+                )
         return Files(
-            paths=find(self.raw),
+            paths=paths,
             columns=("label", *INTEGERS, *CATEGORIES),
             fields=(*INTEGERS, *CATEGORIES),
             label="label",
@@ -39,4 +49,4 @@ class Criteo(Source):
 
     def origin(self) -> dict[str, Any]:
         """The settings less the place, and the sizes of the files."""
-        return {**self.values(), "raw": sizes(find(self.raw))}
+        return {**self.values(), "raw": sizes(find(self.raw, TEXT))}

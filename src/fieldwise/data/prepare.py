@@ -23,7 +23,7 @@ from fieldwise.data.encoder import Encoder
 from fieldwise.data.engines.engine import LABEL, PLACE, Auto, Engine, Plan, Progress, Staged, field
 from fieldwise.data.fit import fit
 from fieldwise.data.source import Files, Source, rules_of
-from fieldwise.data.split import NAMES, SPLITS, RandomSplit, SplitRule
+from fieldwise.data.split import NAMES, SPLITS, ColumnSplit, RandomSplit, SplitRule
 from fieldwise.data.store import FORMAT, INFO, Dataset, Summary, Writer
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -52,6 +52,8 @@ def prepare(
         return _reopen(out, made)
     rows = source.open()
     rules = rules_of(rows, source)
+    if isinstance(split, ColumnSplit) and split.column not in source.fields:
+        rules.pop(split.column, None)  # it tells the split, nothing of the click
     work = out.with_name(f".{out.name}.partial")
     shutil.rmtree(work, ignore_errors=True)
     with _room(work):
@@ -118,7 +120,7 @@ def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
         shown = [int(value) if value and value.lstrip("-").isdigit() else value for value in wrong[:5]]
         raise DataError(
             f"Label '{name}' holds {shown}. Allowed: 0 and 1. Say which values are clicks, for example "
-            f"--set 'data.positive=[\"{wrong[0]}\"]', or choose another label."
+            f"--set 'data.positive=[\"{wrong[-1]}\"]', or choose another label."
         )
     return pa.array([value for value in found if value and _CLICKS[value.lower()]], pa.string())
 

@@ -5,7 +5,7 @@ Every engine counts raw values; what they mean is decided here alone, with Arrow
 
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import cache
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +54,7 @@ class Rule(Settings):
         """Whether every raw value is one value of the field, so that rare ones can be dropped while counting."""
         return self.kind == "category" and self.separator is None
 
-    def lists(self, column: pa.Array) -> pa.Array | None:
+    def lists(self, column: pa.Array) -> Any:
         """Several values a row as a list array with at least one entry each; nothing where rows have one value."""
         column = _plain(column)
         if self.separator is not None and not _is_list(column.type):

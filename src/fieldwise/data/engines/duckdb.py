@@ -1,7 +1,8 @@
 """DuckDB on this machine: larger data than memory, no server."""
 
+import errno
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
     from fieldwise.data.engines.expressions import BadRow
 
-_SHARE = 0.5
+MOST_BAD: Final = 100_000
+"""Bad rows that are kept in mind; a file with more of them is another kind of file."""
+_SHARE: Final = 0.5
 """Of the memory setting for DuckDB itself; the rest is for Arrow batches, vocabularies and the interpreter."""
 
 
@@ -44,6 +47,7 @@ class _Session:
             preserve_insertion_order=True,
             **options,
         )
+        self._con.con.execute("SET enable_progress_bar = false")  # the library is quiet
         self._reads = 0
 
     def read(self, files: Files) -> "ir.Table":
@@ -68,15 +72,30 @@ class _Session:
                 allow_quoted_nulls=False,
                 ignore_errors=True,
                 store_rejects=True,
+                rejects_limit=MOST_BAD,
                 max_line_size=16 << 20,
             )
         return table.mutate(__row=ibis.row_number())
 
     def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> None:
         """One file; DuckDB keeps the order of rows."""
+        import duckdb
+
         folder.mkdir()
         rows = rows.drop("__row") if "__row" in rows.columns else rows
-        self._con.to_parquet(rows, folder / "0.parquet", row_group_size=131_072)
+        try:
+            self._con.to_parquet(rows, folder / "0.parquet", row_group_size=131_072)
+        except duckdb.OutOfMemoryException as error:
+            raise DataError(
+                f"DuckDB needs more memory ({_first_line(error)}). Give more with --set engine.memory=MiB, or use "
+                "fewer cores, which need less, with --set engine.threads=1."
+            ) from error
+        except duckdb.IOException as error:
+            if any(word in str(error) for word in ("No space left", "File too large", "quota")):
+                raise OSError(errno.ENOSPC, _first_line(error)) from error
+            raise DataError(f"DuckDB cannot read or write: {_first_line(error)}. Check the files.") from error
+        except duckdb.Error as error:
+            raise DataError(f"DuckDB cannot read these rows: {_first_line(error)}. Check the files.") from error
 
     def written(self, folder: Path) -> "ir.Table":
         """Reads back what `write` wrote."""
@@ -96,5 +115,16 @@ class _Session:
         if first is None:
             return 0, None
         line, text, why, path = first
-        count = self._con.raw_sql("SELECT count(DISTINCT (scan_id, file_id, line)) FROM reject_errors").fetchone()[0]
-        return int(count), BadRow(str(path), int(line), str(text), str(why).splitlines()[0])
+        count, errors = self._con.raw_sql(
+            "SELECT count(DISTINCT (scan_id, file_id, line)), count(*) FROM reject_errors"
+        ).fetchone()
+        if errors >= MOST_BAD:
+            raise DataError(
+                f"'{path}' has more than {count:,} bad rows, the first at line {line:,}: {why}. "
+                "Check the source, the delimiter and the columns."
+            )
+        return int(count), BadRow(str(path), int(line), str(text), str(why).splitlines()[0].rstrip("."))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".")

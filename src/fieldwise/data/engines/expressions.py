@@ -143,7 +143,7 @@ class EngineRows:
         if count and files.bad_rows == "stop" and first:
             where = f"'{first.path}'" + ("" if first.line is None else f", line {first.line:,}")
             raise DataError(
-                f"{where}: {first.why}. Expected {len(files.columns)} columns. The line: {first.text.strip()[:200]!r}. "
+                f"{where}: {first.why}. The line: {first.text.strip()[:200]!r}. "
                 f"Bad rows in all: {count:,}. Mend them, or skip them with --bad-rows skip."
             )
         return count
