@@ -39,10 +39,10 @@ def test_numbers_in_text_are_read_and_other_text_is_unknown() -> None:
 def test_quantile_bins_hold_the_same_share_each() -> None:
     numbers = np.arange(1_000, dtype=float)
     rule = Rule(kind="quantile", bins=4).quantiles(numbers, np.ones(1_000, np.int64))
-    assert rule.edges == (249, 499, 749)
+    assert list(rule.edges) == [249, 499, 749]
     assert np.bincount(rule.apply(pa.array(numbers)).to_numpy()).tolist() == [249, 250, 250, 251]
     skewed = Rule(kind="quantile", bins=4).quantiles(np.array([0.0, 1.0, 2.0]), np.array([90, 5, 5]))
-    assert skewed.edges == (0,)
+    assert list(skewed.edges) == [0]
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("hour", [13, 0]), ("weekday", [1, 5]), ("weekend", [0, 1])])
