@@ -5,7 +5,7 @@
 
 Each runs in a process of its own, on the same generated rows (benchmarks/criteo_like.py), one after the other. Time is
 the wall time of the whole process, imports included; memory is the peak resident set of that process. The rows are
-generated, and split into files for fuxictr, before the clock starts. See benchmarks/README.md for fuxictr's environment.
+generated, and split into files for fuxictr, before the clock starts. benchmarks/README.md says how to install fuxictr.
 """
 
 import argparse

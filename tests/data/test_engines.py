@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fieldwise.core.errors import DataError
 from fieldwise.data.avazu import Avazu
 from fieldwise.data.criteo import Criteo
 from fieldwise.data.engines.arrow import Arrow
@@ -103,3 +104,17 @@ def test_spark_and_duckdb_split_alike(name: str, tmp_path: Path) -> None:
         small_files.awkward(tmp_path / f"{part}.csv", 900)
     several = Table(raw=tmp_path / ("a.csv" if name == "files" else "*.csv"), label="click", fields=rules())
     same(several, tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)], SPLITS[name](tmp_path))
+
+
+@spark
+@quiet
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_spark_tells_bad_rows_and_skips_them(tmp_path: Path) -> None:
+    rows = [f"{i % 2},{i % 7},u{i % 50}" for i in range(3_000)]
+    rows[1_232] = "1,2"
+    (tmp_path / "a.csv").write_text("\n".join(["click,a,b", *rows, ""]))
+    engine = Spark(master="local[2]", memory=1024)
+    with pytest.raises(DataError, match=r"line 1,234: .*'1,2'. Bad rows in all: 1"):
+        prepare(Table(raw=tmp_path / "a.csv", label="click"), tmp_path / "out", engine=engine)
+    same(Table(raw=tmp_path / "a.csv", label="click", bad_rows="skip"), tmp_path, [DuckDB(), engine])

@@ -38,10 +38,11 @@ def test_numbers_in_text_are_read_and_other_text_is_unknown() -> None:
 
 def test_quantile_bins_hold_the_same_share_each() -> None:
     numbers = np.arange(1_000, dtype=float)
-    rule = Rule(kind="quantile", bins=4).quantiles(numbers, np.ones(1_000, np.int64))
+    parts = [(part, np.ones(len(part), np.int64)) for part in (numbers[:300], numbers[300:301], numbers[301:])]
+    rule = Rule(kind="quantile", bins=4).quantiles(parts, 1_000)
     assert list(rule.edges) == [249, 499, 749]
     assert np.bincount(rule.apply(pa.array(numbers)).to_numpy()).tolist() == [249, 250, 250, 251]
-    skewed = Rule(kind="quantile", bins=4).quantiles(np.array([0.0, 1.0, 2.0]), np.array([90, 5, 5]))
+    skewed = Rule(kind="quantile", bins=4).quantiles([(np.array([0.0, 1.0, 2.0]), np.array([90, 5, 5]))], 100)
     assert list(skewed.edges) == [0]
 
 

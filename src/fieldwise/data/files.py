@@ -66,6 +66,15 @@ def open_text(path: Path) -> Iterator[TextIO]:
         raise DataError(f"'{path}' cannot be read ({error}). Check the file.") from error
 
 
+def line_of(path: Path, text: str) -> int | None:
+    """The number of the first line that reads so, or nothing where the file is not on this machine."""
+    if not path.exists():
+        return None
+    with open_text(path) as file:
+        wanted = text.splitlines()[0] if text else ""
+        return next((number for number, line in enumerate(file, 1) if line.rstrip("\r\n") == wanted), None)
+
+
 def delimiter_of(path: Path) -> str:
     """The delimiter that the first line holds most often."""
     with open_text(path) as file:

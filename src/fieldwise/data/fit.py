@@ -1,10 +1,11 @@
 """Vocabularies of the training rows, field by field, from how often each raw value is there."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.data.encoder import FieldEncoder
@@ -38,7 +39,8 @@ def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool) -> tu
     """The encoder of one field, and a lower bound of how many different values there are."""
     assert rule.min_count is not None
     counter, length, kinds, several = Counter(), 1, 0, False
-    for batch in staged.counts(index, 1 if _needs_all(rule) else rule.min_count, rising=False):
+    # rare raw values matter too, where several of them become one value
+    for batch in staged.counts(index, rule.min_count if rule.keeps_values else 1, rising=False):
         values, counts = batch.column("value"), batch.column("count")
         kinds += len(values)
         lists = rule.lists(values)
@@ -58,21 +60,17 @@ def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool) -> tu
     return FieldEncoder(name, rule, vocabulary, length, several), kinds
 
 
-def _needs_all(rule: Rule) -> bool:
-    """Whether rare raw values matter too, since several of them become one value."""
-    return not rule.keeps_values
-
-
 def _with_edges(staged: Staged, index: int, rule: Rule) -> Rule:
-    numbers, counts = [np.empty(0)], [np.empty(0, np.int64)]
-    for batch in staged.counts(index, 1, rising=True):
-        lists = rule.lists(batch.column("value"))
-        if lists is not None:
-            raise DataError("Several numbers a row cannot be binned by quantiles. Use kind 'width' or 'log-squared'.")
-        found, known = numbers_of(batch.column("value"))
-        numbers.append(found[known])
-        counts.append(np.asarray(batch.column("count"))[known])
-    return rule.quantiles(np.concatenate(numbers), np.concatenate(counts))
+    """Two passes over the numbers in order, so that memory holds a batch of them at a time."""
+
+    def parts() -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+        for batch in staged.counts(index, 1, rising=True):
+            if rule.lists(batch.column("value")) is not None:
+                raise DataError("Several numbers a row have no quantiles. Use the kind 'width' or 'log-squared'.")
+            numbers, known = numbers_of(batch.column("value"))
+            yield numbers[known], np.asarray(batch.column("count"))[known]
+
+    return rule.quantiles(parts(), sum(int(counts.sum()) for _, counts in parts()))
 
 
 def _refuse_text(name: str, values: pa.Array) -> None:

@@ -5,12 +5,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fieldwise.data.rules import Rule
+from fieldwise.data.rules import NUMBER, Rule
 
 SMALL: Final = 100
 """Whole numbers with at most so many different values are categories."""
 _WHOLE: Final = r"^(0|-?[1-9][0-9]*)$"
-_NUMBER: Final = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
 
 
 def infer(name: str, column: pa.ChunkedArray) -> Rule:
@@ -39,4 +38,4 @@ def number_kind(column: pa.ChunkedArray) -> str | None:
     if pc.all(pc.match_substring_regex(text, _WHOLE)).as_py():
         return "whole"
     zeros = pc.any(pc.match_substring_regex(text, r"^[-+]?0[0-9]")).as_py()
-    return "broken" if not zeros and pc.all(pc.match_substring_regex(text, _NUMBER)).as_py() else None
+    return "broken" if not zeros and pc.all(pc.match_substring_regex(text, NUMBER)).as_py() else None

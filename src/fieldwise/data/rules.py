@@ -3,6 +3,7 @@
 Every engine counts raw values; what they mean is decided here alone, with Arrow, for training rows and for new rows.
 """
 
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import cache
 from typing import Any, Final, Literal
@@ -19,7 +20,7 @@ from fieldwise.core.settings import Settings
 Kind = Literal["category", "log-squared", "quantile", "width", "hour", "weekday", "weekend"]
 NO_NUMBER: Final = -(2**62)
 """The bin of text that is no number: in no vocabulary, so it becomes `unknown`."""
-_NUMBER: Final = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+NUMBER: Final = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
 
 
 class Rule(Settings):
@@ -76,12 +77,17 @@ class Rule(Settings):
             return pa.array(np.where(bad, NO_NUMBER, self._bins(numbers)), mask=~known & ~bad)
         return self._time_part(column)
 
-    def quantiles(self, numbers: NDArray[np.float64], counts: NDArray[np.int64]) -> "Rule":
-        """The rule with edges fitted on numbers in rising order and how often each is there."""
-        reached = np.cumsum(counts)
-        wanted = np.arange(1, self.bins) * (reached[-1] / self.bins) if len(reached) else np.empty(0)
-        edges = np.unique(numbers[np.searchsorted(reached, wanted)]) if len(wanted) else wanted
-        return self.model_copy(update={"edges": tuple(float(edge) for edge in edges)})
+    def quantiles(self, parts: Iterable[tuple[NDArray[np.float64], NDArray[np.int64]]], total: int) -> "Rule":
+        """The rule with edges fitted on numbers in rising order and how often each is there, part by part."""
+        wanted = np.arange(1, self.bins) * (total / self.bins)
+        edges: dict[float, None] = {}
+        done = 0
+        for numbers, counts in parts:
+            reached = done + np.cumsum(counts)
+            places = np.searchsorted(reached, wanted[wanted > done])
+            edges |= dict.fromkeys(numbers[places[places < len(numbers)]].tolist())
+            done += int(counts.sum())
+        return self.model_copy(update={"edges": tuple(edges)})
 
     def _bins(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
         if self.kind == "width":
@@ -151,7 +157,7 @@ def _numbers(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_], 
         column = column.cast(pa.int64())
     if pa.types.is_string(column.type):
         text = pc.utf8_trim_whitespace(column)
-        match = pc.match_substring_regex(text, _NUMBER)
+        match = pc.match_substring_regex(text, NUMBER)
         empty = pc.fill_null(pc.equal(text, ""), True)
         bad = pc.fill_null(pc.and_(pc.invert(match), pc.invert(empty)), False).to_numpy(zero_copy_only=False)
         column = pc.if_else(match, text, pa.scalar(None, pa.string())).cast(pa.float64())

@@ -60,19 +60,19 @@ class EngineRows:
         files = plan.rows if isinstance(plan.rows, Files) else _spool(plan.rows, plan.work)
         for place, part in enumerate(_parts(files, plan.split)):
             plan.progress("read rows", place, None)
+            if not part.is_text:
+                _check_parquet(part)
             table = session.read(part)
             places = place if isinstance(plan.split, FileSplit) else self._place(table, part, plan)
             self._folders.append(plan.work / f"rows-{place}")
             session.write(_select(table, part, plan, places), self._folders[-1], ordered=True)
         self.skipped = self._check_bad_rows(files)
         self._table = _union([session.written(folder) for folder in self._folders])
-        found = self._ask(self._table.group_by([PLACE, LABEL]).agg(count=lambda t: t.count()), "labels").to_pylist()
-        self.rows = [sum(r["count"] for r in found if r[PLACE] == i) for i in range(3)]
-        self.labels: dict[str | None, int] = {}
-        for r in found:
-            self.labels[r[LABEL]] = self.labels.get(r[LABEL], 0) + r["count"]
+        places = self._count(PLACE)
+        self.rows = [places.get(i, 0) for i in range(3)]
+        self.labels: dict[str | None, int] = self._count(LABEL)
         if isinstance(plan.split, ColumnSplit):
-            _check_places(found, plan.split)
+            _check_places(sum(places.values()) - sum(self.rows), plan.split)
 
     def counts(self, index: int, min_count: int, rising: bool) -> Iterator[pa.RecordBatch]:
         """How often each raw value of a field is there in training rows."""
@@ -91,6 +91,11 @@ class EngineRows:
         """All rows in order."""
         for folder in self._folders:
             yield from _batches(folder)
+
+    def _count(self, column: str) -> dict[Any, int]:
+        """How often each value is there; no more than 1,000 values, since a wrong label may hold as many as rows."""
+        found = self._ask(self._table.group_by(column).agg(count=lambda t: t.count()).limit(1000), "counted")
+        return dict(zip(found[column].to_pylist(), found["count"].to_pylist(), strict=True))
 
     def _ask(self, rows: ir.Table, name: str) -> pa.Table:
         folder = self._work / name
@@ -204,8 +209,7 @@ def _batches(folder: Path) -> Iterator[pa.RecordBatch]:
             yield from file.iter_batches(BATCH)
 
 
-def _check_places(found: list[dict[str, Any]], split: ColumnSplit) -> None:
-    strange = sum(r["count"] for r in found if r[PLACE] not in range(3))
+def _check_places(strange: int, split: ColumnSplit) -> None:
     if strange:
         raise DataError(
             f"Split by column '{split.column}': {strange:,} rows hold none of '{split.train}', '{split.valid}', "
@@ -213,9 +217,11 @@ def _check_places(found: list[dict[str, Any]], split: ColumnSplit) -> None:
         )
 
 
-def check_parquet(files: Files) -> None:
+def _check_parquet(files: Files) -> None:
     """Refuses Parquet files whose columns differ from the first one's."""
     for path in files.paths[1:]:
         names = tuple(parquet_sample(path).column_names)
         if set(names) != set(files.columns):
-            raise DataError(f"'{path}' has other columns than '{files.paths[0]}': {', '.join(names)}.")
+            raise DataError(
+                f"'{path}' has other columns than '{files.paths[0]}': {', '.join(names)}. Name files of one kind."
+            )

@@ -6,6 +6,7 @@ from urllib.parse import unquote, urlparse
 
 from fieldwise.core.errors import DataError
 from fieldwise.data.engines.engine import Engine, Plan, Staged
+from fieldwise.data.files import line_of
 from fieldwise.data.source import Files
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class _Session:
         return self._con.read_parquet(str(folder))
 
     def bad_rows(self) -> tuple[int, "BadRow | None"]:
-        """Rows that Spark could not bring into the columns; it does not know their line."""
+        """Rows that Spark could not bring into the columns; it does not know their line, so the file is searched."""
         from fieldwise.data.engines.expressions import BadRow
 
         count, first = 0, None
@@ -91,7 +92,8 @@ class _Session:
             found = frame.first() if first is None else None
             if found is not None:
                 why = "another number of columns than expected"
-                first = BadRow(_path(found["path"]), None, str(found[_BAD]), why)
+                path, text = Path(_path(found["path"])), str(found[_BAD])
+                first = BadRow(str(path), line_of(path, text), text, why)
         return count, first
 
     def _text(self, files: Files) -> Any:
