@@ -31,7 +31,11 @@ class FieldEncoder:
     several: bool = False
 
     def ids(self, column: pa.Array) -> NDArray[np.int32]:
-        """Ids of raw values, (rows, length)."""
+        """Ids of raw values, (rows, length); of a dictionary array, each different value is looked at once."""
+        if pa.types.is_dictionary(column.type):
+            values = column.dictionary
+            found = self.ids(pa.concat_arrays([values, pa.nulls(1, values.type)]))
+            return found[np.asarray(pc.fill_null(column.indices, len(values)))]
         lists = self.rule.lists(column) if self.several else None
         if lists is None:
             found = self.vocabulary.encode(self.rule.apply(column))[:, None]

@@ -1,7 +1,7 @@
 """Reading, splitting and counting, written once as ibis expressions; each engine has a small session."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,7 +21,7 @@ from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, Sp
 
 ROW: Final = "__row"
 """The number of a row, counted from 0 over all files in order."""
-BATCH: Final = 262_144
+BATCH: Final = 131_072
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ class EngineRows:
 
     def __init__(self, session: Session, plan: Plan) -> None:
         self._session, self._work = session, plan.work
-        self._fields = len(plan.rules)
+        # a number in text takes long to read, so each different one of a batch is read once
+        self._dear = [field(i) for i, rule in enumerate(plan.rules.values()) if rule.kind != "category"]
         self._folders: list[Path] = []
         files = plan.rows if isinstance(plan.rows, Files) else _spool(plan.rows, plan.work)
         for place, part in enumerate(_parts(files, plan.split)):
@@ -90,7 +91,7 @@ class EngineRows:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows in order."""
         for folder in self._folders:
-            yield from _batches(folder)
+            yield from _batches(folder, self._dear)
 
     def _count(self, column: str) -> dict[Any, int]:
         """How often each value is there; no more than 1,000 values, since a wrong label may hold as many as rows."""
@@ -203,9 +204,10 @@ def _union(tables: list[ir.Table]) -> ir.Table:
     return tables[0] if len(tables) == 1 else ibis.union(*tables)
 
 
-def _batches(folder: Path) -> Iterator[pa.RecordBatch]:
+def _batches(folder: Path, repeated: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    """The rows of Parquet files in order; columns with `repeated` text come as dictionary arrays."""
     for path in sorted(folder.glob("*.parquet")):
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, read_dictionary=repeated) as file:
             yield from file.iter_batches(BATCH)
 
 
