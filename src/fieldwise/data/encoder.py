@@ -35,7 +35,8 @@ class FieldEncoder:
         if pa.types.is_dictionary(column.type):
             values = column.dictionary
             found = self.ids(pa.concat_arrays([values, pa.nulls(1, values.type)]))
-            return found[np.asarray(pc.fill_null(column.indices, len(values)))]
+            places: NDArray[np.int64] = pc.fill_null(column.indices, len(values)).to_numpy(zero_copy_only=False)
+            return found[places]
         lists = self.rule.lists(column) if self.several else None
         if lists is None:
             found = self.vocabulary.encode(self.rule.apply(column))[:, None]
