@@ -76,6 +76,7 @@ CASES: dict[str, tuple[list[str], str, dict[str, Any], tuple[str, ...]]] = {
     ),
     "unknown label": (GOOD, "utf-8", {"label": "clik"}, ("Did you mean 'click'?",)),
     "unknown field": (GOOD, "utf-8", {"sets": ("data.fields.c.kind=category",)}, ("[data.fields] unknown 'c'",)),
+    "unknown rule": (GOOD, "utf-8", {"sets": ("data.fields.a.kindd=x",)}, ("[data.fields.a]", "Did you mean 'kind'?")),
     "unknown key": (GOOD, "utf-8", {"sets": ('split.key=["c"]',)}, ("[split.key] unknown 'c'",)),
     "unknown engine": (GOOD, "utf-8", {"engine": "dukdb"}, ("Did you mean 'duckdb'?",)),
     "master without spark": (GOOD, "utf-8", {"master": "local"}, ("[engine] unknown 'master'",)),

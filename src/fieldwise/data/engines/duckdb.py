@@ -1,8 +1,9 @@
 """DuckDB on this machine: larger data than memory, no server."""
 
 import errno
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
@@ -40,12 +41,11 @@ class _Session:
     def __init__(self, engine: DuckDB, work: Path) -> None:
         import ibis
 
-        options: dict[str, Any] = {} if engine.threads is None else {"threads": engine.threads}
+        self._threads = engine.threads or os.cpu_count() or 1
         self._con = ibis.duckdb.connect(
             memory_limit=f"{int(engine.memory * _SHARE)}MiB",
             temp_directory=str(work / "spill"),
             preserve_insertion_order=True,
-            **options,
         )
         self._con.con.execute("SET enable_progress_bar = false")  # the library is quiet
         self._reads = 0
@@ -82,7 +82,10 @@ class _Session:
         import duckdb
 
         folder.mkdir()
-        rows = rows.drop("__row") if "__row" in rows.columns else rows
+        raw = "__row" in rows.columns
+        rows = rows.drop("__row") if raw else rows
+        # raw rows are numbered by one thread; more would only read ahead, and spill what waits for its turn to disk
+        self._con.con.execute(f"SET threads = {1 if raw else self._threads}")
         try:
             self._con.to_parquet(rows, folder / "0.parquet", row_group_size=131_072)
         except duckdb.OutOfMemoryException as error:
