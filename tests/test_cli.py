@@ -78,6 +78,9 @@ def test_a_flag_that_changes_the_method_drops_the_old_method_s_settings(tmp_path
         (["run", "--set", "pretrain.learning_rate=1e30", *FAST], "became nan at step"),
         (["search", *FAST[-2:]], "is not complete. Run `fieldwise pretrain`"),
         (["report", "no-such"], "is no run folder"),
+        (["describe", "no-such"], "is no dataset"),
+        (["prepare", "--source", "table", "--raw", "OTHER"], "[data] label"),
+        (["prepare", "--engine", "dask"], "[engine] unknown 'dask'"),
         (["prepare", "--source", "movielens-1m", "--raw", "OTHER"], "holds no ratings.dat"),
     ],
 )
@@ -85,7 +88,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments: list[str], says:
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("a.txt", "x")
     filled = [str(tmp_path / "other.zip") if word == "OTHER" else word for word in arguments]
-    out: list[str | Path] = [] if arguments[0] == "report" else ["--out", tmp_path / "out"]
+    out: list[str | Path] = [] if arguments[0] in ("report", "describe") else ["--out", tmp_path / "out"]
     result = cli(*filled, *out)
     assert result.returncode == 2, result.stderr + result.stdout
     assert says in result.stderr
@@ -102,6 +105,19 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> Non
     assert result.returncode == 2
     assert "could not be read or written" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_table_runs_from_flags_and_is_described(tmp_path: Path) -> None:
+    rows = [f"{(i * 7) % 5 % 2},{i % 13},u{i % 31},{i * 0.37:.2f}" for i in range(4_000)]
+    raw = tmp_path / "clicks.csv"
+    raw.write_text("\n".join(["click,item,user,price", *rows, "1,2", ""]))
+    flags = ["--source", "table", "--raw", str(raw), "--label", "click", "--bad-rows", "skip", "--budget", "25%"]
+    result = cli("run", "--out", tmp_path / "r", *flags, *FAST[2:])
+    assert result.returncode == 0, result.stderr
+    shown = cli("describe", tmp_path / "r" / "dataset")
+    assert shown.returncode == 0, shown.stderr
+    for words in ("table, label 'click'", "quantile, 64 bins", "category", "1 bad rows were skipped", "unknown %"):
+        assert words in shown.stdout
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:

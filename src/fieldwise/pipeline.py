@@ -53,7 +53,7 @@ def prepare(settings: RunSettings, out: Path, watcher: Watcher | None = None) ->
     """Encodes the source into the dataset folder `out`."""
     watcher = watcher or Quiet()
     watcher.begin(f"prepare {name_of(settings.data, SOURCES)}", done=out.exists())
-    return prepare_rows(settings.data, out, settings.split, watcher.rows)
+    return prepare_rows(settings.data, out, settings.split, watcher.rows, settings.engine)
 
 
 def pretrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> None:

@@ -12,9 +12,12 @@ from fieldwise.core.errors import SettingsError
 from fieldwise.core.names import name_of, resolve, unknown
 from fieldwise.core.settings import Settings, Values, validate
 from fieldwise.data import SOURCES
+from fieldwise.data.engines import ENGINES
+from fieldwise.data.engines.engine import Auto, Engine
 from fieldwise.data.planted import Planted
 from fieldwise.data.source import Source
-from fieldwise.data.split import RandomSplit
+from fieldwise.data.split import NAMES as SPLIT_NAMES
+from fieldwise.data.split import RandomSplit, SplitRule
 from fieldwise.models import MODELS
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.model import Model
@@ -46,7 +49,8 @@ class RunSettings:
 
     run: Run = field(default_factory=Run)
     data: Source = field(default_factory=Planted)
-    split: RandomSplit = field(default_factory=RandomSplit)
+    split: SplitRule = field(default_factory=RandomSplit)
+    engine: Engine = field(default_factory=Auto)
     model: Model = field(default_factory=DCNv2)
     pretrain: Pretrain = field(default_factory=Pretrain)
     search: Search = field(default_factory=HAM)
@@ -59,7 +63,8 @@ class RunSettings:
         result = cls(
             run=reader.table("run", Run),
             data=reader.named("data", Source, SOURCES, "planted"),  # type: ignore[type-abstract]
-            split=reader.table("split", RandomSplit),
+            split=reader.named("split", SplitRule, SPLIT_NAMES, "random"),
+            engine=reader.named("engine", Engine, ENGINES, "auto"),  # type: ignore[type-abstract]
             model=reader.named("model", Model, MODELS, "dcnv2"),  # type: ignore[type-abstract]
             pretrain=reader.table("pretrain", Pretrain),
             search=reader.named("search", Search, SEARCHES, "ham"),  # type: ignore[type-abstract]
@@ -76,13 +81,20 @@ class RunSettings:
         tables: Values = {
             "run": self.run.values(),
             "data": {"name": name_of(self.data, SOURCES), **self.data.values()},
-            "split": self.split.values(),
+            "split": {"name": name_of(self.split, SPLIT_NAMES), **self.split.values()},
+            "engine": {"name": name_of(self.engine, ENGINES), **self.engine.values()},
             "model": {"name": name_of(self.model, MODELS), **self.model.values()},
             "pretrain": self.pretrain.values(),
             "search": {"name": name_of(self.search, SEARCHES), **self.search.values()},
             "retrain": self.retrain.values(),
         }
-        return {table: {k: v for k, v in inner.items() if v is not None} for table, inner in tables.items()}
+        return _without_none(tables)
+
+
+def _without_none(values: Values) -> Values:
+    """TOML has no word for None; a key that is left out means the same."""
+    inner = {k: _without_none(v) if isinstance(v, dict) else v for k, v in values.items()}
+    return {k: v for k, v in inner.items() if v is not None}
 
 
 class _Reader:

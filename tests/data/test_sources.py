@@ -6,32 +6,60 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.names import resolve
 from fieldwise.data import SOURCES
+from fieldwise.data.avazu import Avazu
+from fieldwise.data.criteo import Criteo
 from fieldwise.data.movielens_1m import VARIANTS, MovieLens1M, Variant
 from fieldwise.data.planted import CARDINALITIES, WIDTHS, Planted
 from fieldwise.data.prepare import prepare
-from fieldwise.data.source import Source
+from fieldwise.data.source import Rows, Source
+from fieldwise.data.table import Table
+from tests.data import small_files
 
 
 @pytest.fixture(params=SOURCES)
-def source(request: pytest.FixtureRequest, movielens_zip: Path) -> Source:
+def source(request: pytest.FixtureRequest, movielens_zip: Path, tmp_path: Path) -> Source:
     """Every source, small."""
     small: dict[str, Source] = {
+        "avazu": Avazu(raw=small_files.avazu(tmp_path / "avazu.csv"), min_count=1),
+        "criteo": Criteo(raw=small_files.criteo(tmp_path / "criteo.txt"), min_count=1),
         "planted": Planted(rows=5_000),
         "movielens-1m": MovieLens1M(raw=movielens_zip),
+        "table": Table(raw=small_files.awkward(tmp_path / "table.csv"), label="click"),
     }
     found = small[request.param]
     assert isinstance(found, resolve("data", SOURCES, request.param))
     return found
 
 
+def raw_rows(source: Source) -> pa.Table:
+    """The raw rows, read without any engine; empty text is null, but not in quotes."""
+    rows = source.open()
+    if isinstance(rows, Rows):
+        return pa.Table.from_batches(rows.batches())
+    return pa.csv.read_csv(
+        rows.paths[0],
+        pa.csv.ReadOptions(column_names=rows.columns, skip_rows=int(rows.header)),
+        pa.csv.ParseOptions(
+            delimiter=rows.delimiter, quote_char='"' if rows.quoted else False, newlines_in_values=rows.quoted
+        ),
+        pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(rows.columns, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
 def test_every_source_becomes_a_sound_dataset(source: Source, tmp_path: Path) -> None:
     data = prepare(source, tmp_path / "a")
-    raw = pa.Table.from_batches(source.open().batches())
+    raw = raw_rows(source)
     splits = (data.train, data.valid, data.test)
     assert sum(len(split) for split in splits) == raw.num_rows
     for split in splits:
@@ -45,12 +73,13 @@ def test_every_source_becomes_a_sound_dataset(source: Source, tmp_path: Path) ->
 
 def test_every_source_decodes_to_the_raw_rows(source: Source, tmp_path: Path) -> None:
     data = prepare(source, tmp_path / "a")
-    raw = pa.Table.from_batches(source.open().batches())
-    name = source.open().fields[0]
+    raw = raw_rows(source)
+    place = next(i for i, field in enumerate(data.encoder.fields) if field.rule.kind == "category")
+    name = data.schema.names[place]
     values = [None, *data.vocabulary(name).values.to_pylist()]
-    decoded = [values[i] for split in (data.train, data.valid, data.test) for i in split.ids[:, 0] if i]
-    known = set(values)
-    assert sorted(decoded) == sorted(v for v in raw[name].to_pylist() if v in known)
+    decoded = [values[i] for split in (data.train, data.valid, data.test) for i in split.ids[:, place] if i]
+    known = set(values[1:])
+    assert sorted(map(str, decoded)) == sorted(str(v) for v in raw[name].to_pylist() if v in known)
 
 
 def test_planted_is_the_same_for_the_same_seed_and_grows_at_its_end() -> None:
@@ -126,7 +155,8 @@ def test_what_is_not_movielens_is_refused(tmp_path: Path, movielens_zip: Path) -
         prepare(MovieLens1M(raw=tmp_path / "absent"), tmp_path / "out")
 
 
-REAL = Path(os.environ.get("FIELDWISE_DATA", "../shared/data")) / "ml-1m.zip"
+DATA = Path(os.environ.get("FIELDWISE_DATA", "../shared/data"))
+REAL = DATA / "ml-1m.zip"
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="set FIELDWISE_DATA to a folder with ml-1m.zip to run this")
@@ -137,3 +167,33 @@ def test_real_movielens_counts(tmp_path: Path) -> None:
     assert data.schema.cardinalities == (6_041, 3_634, 3, 8, 22, 3_440, 302)
     clicks = sum(int(s.labels.sum()) for s in (data.train, data.valid, data.test))
     assert clicks == 575_281
+
+
+@pytest.mark.skipif(not (DATA / "criteo_sample.txt.gz").exists(), reason="set FIELDWISE_DATA to run this")
+def test_real_criteo_counts(tmp_path: Path) -> None:
+    data = prepare(Criteo(raw=DATA / "criteo_sample.txt.gz"), tmp_path / "a")
+    assert data.info["rows"] == {"train": 42_744, "valid": 5_384, "test": 5_308}
+    assert {name: split["clicks"] for name, split in data.info["splits"].items()} == {
+        "train": 10_261, "valid": 1_299, "test": 1_246,
+    }  # fmt: skip
+    assert data.schema.cardinalities == (
+        25, 73, 47, 23, 181, 69, 45, 20, 67, 6, 21, 18, 30, 70, 279, 334, 435, 30, 8, 934, 43, 3, 628, 921, 345, 858,
+        24, 789, 381, 10, 559, 179, 5, 357, 7, 13, 450, 35, 295,
+    )  # fmt: skip
+    assert sum(data.info["rows"].values()) == 53_436
+
+
+@pytest.mark.skipif(not (DATA / "avazu_sample.csv.gz").exists(), reason="set FIELDWISE_DATA to run this")
+def test_real_avazu_counts(tmp_path: Path) -> None:
+    data = prepare(Avazu(raw=DATA / "avazu_sample.csv.gz"), tmp_path / "a")
+    assert data.info["rows"] == {"train": 61_426, "valid": 7_720, "test": 7_588}
+    assert {name: split["clicks"] for name, split in data.info["splits"].items()} == {
+        "train": 10_429, "valid": 1_329, "test": 1_274,
+    }  # fmt: skip
+    assert data.schema.cardinalities == (
+        241, 8, 7, 470, 370, 15, 397, 36, 17, 41, 830, 1_254, 5, 5, 681, 7, 8, 301, 5, 58, 136, 53,
+    )  # fmt: skip
+    assert sum(data.info["rows"].values()) == 76_734
+    parts = prepare(Avazu(raw=DATA / "avazu_sample.csv.gz", hour="parts"), tmp_path / "b")
+    assert parts.schema.names[:3] == ("hour", "weekday", "weekend")
+    assert parts.schema.cardinalities[:3] == (25, 8, 3)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fieldwise.core.errors import FieldwiseError, MaskError
 from fieldwise.core.mask import Mask
 from fieldwise.core.names import resolve
-from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.schema import PADDING, Field, Layout, Schema
 from fieldwise.exports.folder import export, load
 from fieldwise.models import MODELS
 from fieldwise.models.autoint import AutoInt
@@ -198,3 +198,44 @@ def _edit(folder: Path, old: str, new: str) -> None:
 def test_heads_must_divide_attention() -> None:
     with pytest.raises(ValueError, match="must divide"):
         AutoInt(heads=3)
+
+
+SEVERAL = Schema((Field("user", 50), Field("genres", 6, length=3), Field("item", 30), Field("tags", 9, length=2)))
+
+
+def several_ids(rows: int = 64) -> Tensor:
+    """Ids of fields with several values a row, of which 1 to all are there."""
+    draw = np.random.default_rng(0)
+    columns = [draw.integers(0, f.cardinality, rows) for f in SEVERAL.fields for _ in range(f.length)]
+    ids = np.stack(columns, 1).astype(np.int32)  # user, genres x 3, item, tags x 2
+    ids[::2, 3] = PADDING
+    ids[::4, 2] = PADDING
+    ids[::3, 6] = PADDING
+    return torch.from_numpy(ids)
+
+
+@pytest.mark.parametrize("widths", [(4, 4, 4, 4), (3, 2, 3, 5), (0, 2, 1, 2), (2, 0, 0, 1)])
+def test_several_values_are_pooled_by_their_mean(widths: tuple[int, ...]) -> None:
+    embedding, ids = FieldEmbedding(Layout(SEVERAL, widths), 0.1), several_ids()
+    expected = []
+    for row in ids.tolist():
+        parts, start = [], 0
+        for j, field in enumerate(SEVERAL.fields):
+            there = [i for i in row[start : start + field.length] if i != PADDING]
+            start += field.length
+            if widths[j]:
+                parts.append(embedding.table(j)[there].mean(0))
+        expected.append(torch.cat(parts))
+    torch.testing.assert_close(embedding(ids), torch.stack(expected))
+
+
+def test_compact_equals_masked_with_several_values_a_row(settings: Model, tmp_path: Path) -> None:
+    layout, ids = SEVERAL.layout(4), several_ids()
+    model = trained(settings, layout)
+    mask = Mask(layout, ((0, 2), (1, 3), (), (0,)))
+    gate = torch.zeros(layout.columns)
+    gate[[0, 2, 5, 7, 12]] = 1
+    small = compact(model, mask)
+    torch.testing.assert_close(small(ids), model(ids, gate), atol=TOLERANCE, rtol=TOLERANCE)
+    export(small, tmp_path / "m")
+    assert torch.equal(load(tmp_path / "m")(ids), small(ids))

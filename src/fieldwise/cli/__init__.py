@@ -22,6 +22,7 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "retrain": stages.retrain,
     "run": stages.run,
     "compare": compare.compare,
+    "describe": look.describe,
     "report": look.report,
     "watch": look.watch,
     "list": look.list_,

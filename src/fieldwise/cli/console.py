@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -18,7 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwise.core.records import Epoch, RunRecord
-from fieldwise.reports import markdown
+from fieldwise.reports import dataset, markdown
+
+if TYPE_CHECKING:
+    from fieldwise.data.store import Dataset
 
 
 class Bars:
@@ -100,6 +104,17 @@ def show(console: Console, records: Sequence[RunRecord]) -> None:
         table(console, title, markdown.WIDTH_HEADS, markdown.widths(record))
     table(console, "Full against compact", markdown.RESULT_HEADS, markdown.results(records))
     table(console, "Seconds per stage", markdown.SECOND_HEADS, markdown.seconds(records))
+
+
+def describe_dataset(console: Console, data: "Dataset") -> None:
+    """A dataset's splits and fields, and how each field is made."""
+    rules = [{"rule": f.rule.values(), "length": f.length, "several": f.several} for f in data.encoder.fields]
+    table(console, f"{data.source}, label '{data.info['label']}'", dataset.SPLIT_HEADS, dataset.splits(data.info))
+    table(
+        console, "Fields; unknown and null of train/valid/test", dataset.FIELD_HEADS, dataset.fields(data.info, rules)
+    )
+    if data.info["skipped"]:
+        console.print(f"{data.info['skipped']:,} bad rows were skipped.", highlight=False)
 
 
 def table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

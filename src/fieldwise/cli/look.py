@@ -74,6 +74,14 @@ def watch(
             live.update(picture(), refresh=True)
 
 
+def describe(dataset: Annotated[Path, typer.Argument(help="The dataset folder.")]) -> None:
+    """Show a dataset's fields: cardinalities, label rate, unknown and null shares of each split."""
+    from fieldwise.cli.console import describe_dataset
+    from fieldwise.data.store import Dataset
+
+    describe_dataset(Console(), Dataset.open(dataset))
+
+
 def list_() -> None:
     """Show the sources, models, gates and searches there are."""
     from fieldwise.data import SOURCES

@@ -17,6 +17,10 @@ SettingsFile = Annotated[
 Out = Annotated[Path, typer.Option(help="The run folder: made, or gone on with.")]
 Source = Annotated[str | None, typer.Option(help="[data] name: where rows come from; see `list`.")]
 Raw = Annotated[Path | None, typer.Option(help="[data] raw: the source's file or folder.")]
+Label = Annotated[str | None, typer.Option(help="[data] label: the column of clicks, for the source `table`.")]
+BadRows = Annotated[str | None, typer.Option(help="[data] bad_rows: stop at rows that cannot be read, or skip them.")]
+EngineName = Annotated[str | None, typer.Option("--engine", help="[engine] name: auto, arrow, duckdb or spark.")]
+Master = Annotated[str | None, typer.Option(help="[engine] master: the Spark cluster, such as spark://host:7077.")]
 DatasetFolder = Annotated[Path | None, typer.Option("--dataset", help="A dataset that `prepare` made.")]
 ModelName = Annotated[str | None, typer.Option("--model", help="[model] name; see `list`.")]
 SearchName = Annotated[str | None, typer.Option("--search", help="[search] name; see `list`.")]
@@ -33,6 +37,10 @@ Sets = Annotated[list[str] | None, typer.Option("--set", help="table.key=value; 
 HOMES: Final = {
     "source": ("data", "name"),
     "raw": ("data", "raw"),
+    "label": ("data", "label"),
+    "bad_rows": ("data", "bad_rows"),
+    "engine": ("engine", "name"),
+    "master": ("engine", "master"),
     "dataset": ("run", "dataset"),
     "model": ("model", "name"),
     "search": ("search", "name"),

@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.console import show, watching
+from fieldwise.cli.console import describe_dataset, show, watching
 from fieldwise.cli.options import (
+    BadRows,
     Budgets,
     DatasetFolder,
     DeviceName,
+    EngineName,
+    Label,
+    Master,
     ModelName,
     Out,
     Raw,
@@ -32,14 +36,21 @@ def prepare(
     settings: SettingsFile = None,
     source: Source = None,
     raw: Raw = None,
+    label: Label = None,
+    bad_rows: BadRows = None,
+    engine: EngineName = None,
+    master: Master = None,
     set_: Sets = None,
 ) -> None:
     """Encode raw rows into a dataset folder."""
-    chosen = settings_of(settings, None, set_, source=source, raw=raw)
+    chosen = settings_of(
+        settings, None, set_, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine, master=master
+    )
     from fieldwise import pipeline
 
     with watching() as (console, watcher):
         data = pipeline.prepare(chosen, out, watcher)
+        describe_dataset(console, data)
         rows = ", ".join(f"{name} {count:,}" for name, count in data.info["rows"].items())
         console.print(f"{rows} rows of {len(data.schema)} fields in {out}", highlight=False, soft_wrap=True)
 
@@ -49,6 +60,10 @@ def pretrain(
     settings: SettingsFile = None,
     source: Source = None,
     raw: Raw = None,
+    label: Label = None,
+    bad_rows: BadRows = None,
+    engine: EngineName = None,
+    master: Master = None,
     dataset: DatasetFolder = None,
     model: ModelName = None,
     seed: Seeds = None,
@@ -58,8 +73,9 @@ def pretrain(
 ) -> None:
     """Train the full model, for every seed."""
     chosen = settings_of(
-        settings, out, set_, source=source, raw=raw, dataset=dataset, model=model, seeds=seed, device=device
-    )
+        settings, out, set_, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine, master=master,
+        dataset=dataset, model=model, seeds=seed, device=device,
+    )  # fmt: skip
     _stage("pretrain", chosen, out, tensorboard)
 
 
@@ -97,6 +113,10 @@ def run(
     settings: SettingsFile = None,
     source: Source = None,
     raw: Raw = None,
+    label: Label = None,
+    bad_rows: BadRows = None,
+    engine: EngineName = None,
+    master: Master = None,
     dataset: DatasetFolder = None,
     model: ModelName = None,
     search: SearchName = None,
@@ -108,8 +128,8 @@ def run(
 ) -> None:
     """All stages in order; the same command goes on where it was stopped."""
     chosen = settings_of(
-        settings, out, set_, source=source, raw=raw, dataset=dataset, model=model, search=search,
-        budgets=budget, seeds=seed, device=device,
+        settings, out, set_, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine, master=master,
+        dataset=dataset, model=model, search=search, budgets=budget, seeds=seed, device=device,
     )  # fmt: skip
     from fieldwise import pipeline
 

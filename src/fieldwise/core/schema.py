@@ -10,6 +10,8 @@ from fieldwise.core.errors import DataError
 
 UNKNOWN: Final = 0
 """The id, in every field, of values that the training rows do not hold often enough."""
+PADDING: Final = -1
+"""Stands where a row holds fewer values of a field than others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +20,16 @@ class Field:
 
     name: str
     cardinality: int
+    length: int = 1
+    """How many values a row may hold; above 1 they are pooled by their mean."""
 
     def __post_init__(self) -> None:
         if self.cardinality < 1:
             raise DataError(
                 f"Field '{self.name}' has cardinality {self.cardinality}. Allowed: 1 or more. Check the vocabulary."
             )
+        if self.length < 1:
+            raise DataError(f"Field '{self.name}' holds {self.length} values a row. Allowed: 1 or more.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,16 @@ class Schema:
         """The number of ids of each field, in order."""
         return tuple(field.cardinality for field in self.fields)
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """How many values of each field a row may hold, in order."""
+        return tuple(field.length for field in self.fields)
+
+    @property
+    def places(self) -> int:
+        """Ids in an encoded row: one for each field, more where a row may hold several values."""
+        return sum(self.lengths)
+
     def __len__(self) -> int:
         return len(self.fields)
 
@@ -62,13 +78,16 @@ class Schema:
         return Layout(self, tuple(min(width, count) for count in self.cardinalities))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A list of `{"name", "cardinality"}`."""
-        return [{"name": f.name, "cardinality": f.cardinality} for f in self.fields]
+        """A list of `{"name", "cardinality"}`, with "length" where it is above 1."""
+        return [
+            {"name": f.name, "cardinality": f.cardinality, **({"length": f.length} if f.length > 1 else {})}
+            for f in self.fields
+        ]
 
     @classmethod
     def from_json(cls, values: list[dict[str, Any]]) -> "Schema":
         """The inverse of `to_json`."""
-        return cls(tuple(Field(str(v["name"]), int(v["cardinality"])) for v in values))
+        return cls(tuple(Field(str(v["name"]), int(v["cardinality"]), int(v.get("length", 1))) for v in values))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -44,8 +44,10 @@ def _sentence(cls: type[BaseModel], problem: Values, where: str) -> str:
     path = [str(part) for part in problem["loc"]]
     if problem["type"] == "extra_forbidden":
         for part in path[:-1]:
-            inner = cls.model_fields[part].annotation
-            cls = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else cls
+            if part in cls.model_fields:  # else the key of a dict, whose values are the class found before
+                inner = cls.model_fields[part].annotation
+                inner = get_args(inner)[-1] if get_origin(inner) is dict else inner
+                cls = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else cls
         return unknown(".".join([where, *path[:-1]]), path[-1], cls.model_fields)
     what = problem["msg"].removeprefix("Value error, ")
     return f"[{where}] {'.'.join(path)} = {problem['input']!r}: {what[0].lower()}{what[1:].rstrip('.')}."

@@ -18,7 +18,7 @@ class Batch:
     """Some encoded rows on the training device."""
 
     ids: Tensor
-    """(B, F), int32"""
+    """(B, places), int32: one for each field, more where a row may hold several values"""
     labels: Tensor
     """(B,), float32"""
 

@@ -1,11 +1,13 @@
-"""From a source to a dataset folder, in two passes: count the training values, then encode every row."""
+"""From a source to a dataset folder: an engine reads, splits and counts; vocabularies are fitted; rows are encoded."""
 
+import errno
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,42 +16,76 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.names import name_of
-from fieldwise.core.schema import Field, Schema
+from fieldwise.core.schema import Schema
 from fieldwise.core.settings import differing
 from fieldwise.data import SOURCES
-from fieldwise.data.source import Rows, Source
-from fieldwise.data.split import SPLITS, RandomSplit
-from fieldwise.data.store import FORMAT, INFO, Dataset, Writer, vocabulary_file
-from fieldwise.data.vocabulary import Counter, Vocabulary
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.engines.engine import LABEL, PLACE, Auto, Engine, Plan, Progress, Staged, field
+from fieldwise.data.fit import fit
+from fieldwise.data.source import Files, Source, rules_of
+from fieldwise.data.split import NAMES, SPLITS, ColumnSplit, RandomSplit, SplitRule
+from fieldwise.data.store import FORMAT, INFO, Dataset, Summary, Writer
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with a pass's name, rows done and rows in all (None while unknown)."""
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CLICKS: Final = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+"""The labels that need no mapping."""
 
 
 def prepare(
     source: Source,
     out: Path | str,
-    split: RandomSplit | None = None,
+    split: SplitRule | None = None,
     progress: Progress = lambda *_: None,
+    engine: Engine | None = None,
 ) -> Dataset:
     """Encodes a source into the folder `out`, which appears only when it is complete.
 
-    A folder that was made the same way is opened as it is; one that was made otherwise is refused.
+    A folder that was made the same way is opened as it is; one that was made otherwise is refused. Every engine makes
+    the same folder.
     """
     out, split = Path(out), split or RandomSplit()
-    made = {"source": {"name": name_of(source, SOURCES), **source.origin()}, "split": split.values()}
+    made = {
+        "source": {"name": name_of(source, SOURCES), **source.origin()},
+        "split": {"name": name_of(split, NAMES), **split.values()},
+    }
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         return _reopen(out, made)
     rows = source.open()
+    rules = rules_of(rows, source)
+    if isinstance(split, ColumnSplit) and split.column not in source.fields:
+        rules.pop(split.column, None)  # it tells the split, nothing of the click
     work = out.with_name(f".{out.name}.partial")
     shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+    with _room(work):
+        dataset, room = work / "dataset", work / "room"
+        dataset.mkdir(parents=True)
+        room.mkdir()
+        staged = (engine or Auto()).stage(Plan(rows, rules, split, room, progress))
+        labels = _labels(staged, rows.label, rows.positive)
+        lenient = isinstance(rows, Files) and rows.bad_rows == "skip"
+        encoder = Encoder(fit(staged, rules, lenient, progress))
+        info = _encode(staged, encoder, labels, dataset, progress)
+        encoder.save(dataset)
+        info |= {"label": rows.label, "skipped": staged.skipped, "made": made}
+        (dataset / INFO).write_text(json.dumps(info, indent=1), encoding="utf-8")
+        dataset.replace(out)
+    return Dataset.open(out)
+
+
+@contextmanager
+def _room(work: Path) -> Iterator[None]:
+    """Clears the work folder whatever happens, and says when the disk was too small."""
     try:
-        _write(rows, source.min_count, split, work, made, progress)
-        work.replace(out)
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise DataError(
+            f"No room left at '{work.parent}' ({error.strerror}). Preparing takes about as much room as the raw rows, "
+            "and again as much for the dataset. Free some, or name another --out."
+        ) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return Dataset.open(out)
 
 
 def _reopen(out: Path, made: dict[str, Any]) -> Dataset:
@@ -63,80 +99,63 @@ def _reopen(out: Path, made: dict[str, Any]) -> Dataset:
     return dataset
 
 
-def _write(
-    rows: Rows, min_count: int, split: RandomSplit, work: Path, made: dict[str, Any], progress: Progress
-) -> None:
-    places, vocabularies = _fit(rows, min_count, split, progress)
-    counts = {name: sum(int((p == i).sum()) for p in places) for i, name in enumerate(SPLITS)}
-    empty = [name for name, count in counts.items() if count == 0]
+def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
+    """The labels that count as a click; refuses others than 0 and 1 that no setting maps, and empty splits."""
+    if not sum(staged.rows):
+        raise DataError("The source holds no rows. Allowed: 1 or more. Check the raw file.")
+    empty = [split for split, count in zip(SPLITS, staged.rows, strict=True) if count == 0]
     if empty:
         raise DataError(
-            f"No rows in split {', '.join(empty)} (rows: {counts}). Allowed: 1 or more each. "
-            "Give more rows or other shares."
+            f"No rows in split {', '.join(empty)} (rows: {dict(zip(SPLITS, staged.rows, strict=True))}). "
+            "Allowed: 1 or more each. Give more rows or other shares."
         )
-    _encode(rows, places, vocabularies, counts, work, progress)
-    for index, vocabulary in enumerate(vocabularies):
-        vocabulary.save(work / vocabulary_file(index))
-    cardinalities = [v.cardinality for v in vocabularies]
-    schema = Schema(tuple(Field(n, c) for n, c in zip(rows.fields, cardinalities, strict=True)))
-    info = {
-        "format": FORMAT,
-        "fingerprint": _fingerprint(work, schema),
-        "label": rows.label,
-        "rows": counts,
-        "fields": schema.to_json(),
-        "made": made,
-    }
-    (work / INFO).write_text(json.dumps(info, indent=1), encoding="utf-8")
+    found = sorted(staged.labels, key=lambda value: (value is None, value or ""))
+    if positive:
+        absent = [value for value in positive if value not in staged.labels]
+        if absent:
+            raise DataError(f"Label '{name}' never is {absent}. It holds {found[:10]}. Mend data.positive.")
+        return pa.array(positive, pa.string())
+    wrong = [value for value in found if value is None or value.lower() not in _CLICKS]
+    if wrong:
+        shown = [int(value) if value and value.lstrip("-").isdigit() else value for value in wrong[:5]]
+        raise DataError(
+            f"Label '{name}' holds {shown}. Allowed: 0 and 1. Say which values are clicks, for example "
+            f"--set 'data.positive=[\"{wrong[-1]}\"]', or choose another label."
+        )
+    return pa.array([value for value in found if value and _CLICKS[value.lower()]], pa.string())
 
 
-def _fit(
-    rows: Rows, min_count: int, split: RandomSplit, progress: Progress
-) -> tuple[list[NDArray[np.uint8]], list[Vocabulary]]:
-    """The split of every row, and the vocabularies of the training rows alone."""
-    counters = [Counter() for _ in rows.fields]
-    places: list[NDArray[np.uint8]] = []
-    done = 0
-    for batch in rows.batches():
-        _check_labels(batch.column(rows.label), rows.label)
-        places.append(split.assign(batch, rows.key))
-        train = batch.filter(pa.array(places[-1] == 0))
-        for counter, name in zip(counters, rows.fields, strict=True):
-            counter.add(train.column(name))
-        done += batch.num_rows
-        progress("count values", done, rows.count)
-    if not places:
-        raise DataError("The source holds no rows. Allowed: 1 or more. Check the raw file.")
-    return places, [counter.vocabulary(min_count) for counter in counters]
-
-
-def _encode(
-    rows: Rows,
-    places: list[NDArray[np.uint8]],
-    vocabularies: list[Vocabulary],
-    counts: dict[str, int],
-    work: Path,
-    progress: Progress,
-) -> None:
-    writer = Writer(work, len(rows.fields), counts)
-    done = 0
-    for batch, place in zip(rows.batches(), places, strict=True):
-        columns = [v.encode(batch.column(n)) for n, v in zip(rows.fields, vocabularies, strict=True)]
-        ids = np.stack(columns, axis=1)  # (rows, F)
-        labels = batch.column(rows.label).to_numpy(zero_copy_only=False).astype(np.uint8)
+def _encode(staged: Staged, encoder: Encoder, clicks: pa.Array, work: Path, progress: Progress) -> dict[str, Any]:
+    """Writes the arrays of all rows, and returns what the folder says of itself."""
+    counts = dict(zip(SPLITS, staged.rows, strict=True))
+    writer = Writer(work, encoder.schema.places, counts)
+    summaries = {name: Summary(len(encoder.schema)) for name in SPLITS}
+    done, total = 0, sum(staged.rows)
+    for batch in staged.batches():
+        columns = [batch.column(field(i)) for i in range(len(encoder.schema))]
+        ids = encoder.ids(columns)  # (rows, places)
+        labels = pc.is_in(batch.column(LABEL), value_set=clicks).to_numpy(zero_copy_only=False).astype(np.uint8)
+        place = np.asarray(batch.column(PLACE))
+        nulls = np.stack([_nulls(column) for column in columns], axis=1)
         for index, name in enumerate(SPLITS):
             chosen = place == index
             writer.add(name, ids[chosen], labels[chosen])
+            summaries[name].add(labels[chosen], encoder.unknown(ids[chosen]), nulls[chosen])
         done += batch.num_rows
-        progress("encode rows", done, rows.count)
+        progress("encode rows", done, total)
     writer.close()
+    return {
+        "format": FORMAT,
+        "fingerprint": _fingerprint(work, encoder.schema),
+        "rows": counts,
+        "fields": encoder.schema.to_json(),
+        "splits": {name: summary.to_json() for name, summary in summaries.items()},
+    }
 
 
-def _check_labels(column: pa.Array, name: str) -> None:
-    values = pc.unique(column).to_pylist()
-    wrong = [value for value in values if value not in (0, 1)]
-    if wrong:
-        raise DataError(f"Label '{name}' holds {wrong[:5]}. Allowed: 0 and 1. Map the values or choose another label.")
+def _nulls(column: pa.Array) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = column.is_null().to_numpy(zero_copy_only=False)
+    return found
 
 
 def _fingerprint(folder: Path, schema: Schema) -> str:

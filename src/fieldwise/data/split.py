@@ -1,40 +1,92 @@
-"""Which split a row belongs to: a portable hash of its key, so that every engine and run agrees."""
+"""Which split a row belongs to: by a portable hash, by time, by a column, or by the file it lies in."""
 
+import math
 from hashlib import md5
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from fieldwise.core.settings import Settings
 
+NAMES: Final = {
+    "random": "fieldwise.data.split:RandomSplit",
+    "time": "fieldwise.data.split:TimeSplit",
+    "column": "fieldwise.data.split:ColumnSplit",
+    "files": "fieldwise.data.split:FileSplit",
+}
 SPLITS: Final = ("train", "valid", "test")
 
 
-class RandomSplit(Settings):
+def _sum_to_one(shares: tuple[float, float, float]) -> tuple[float, float, float]:
+    if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
+        raise ValueError("shares of train, valid and test must be above 0 and add up to 1")
+    return shares
+
+
+Shares = Annotated[tuple[float, float, float], AfterValidator(_sum_to_one)]
+
+
+class SplitRule(Settings):
+    """Base of every way to split."""
+
+
+class RandomSplit(SplitRule):
     """A seeded random split: md5 of the seed and the row's key, compared with the shares."""
 
     seed: int = Field(0, ge=0)
     """Another seed draws other rows; it is not the seed of the training."""
-    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    shares: Shares = (0.8, 0.1, 0.1)
     """Of train, valid and test; they add up to 1."""
-
-    @field_validator("shares")
-    @classmethod
-    def _sum_to_one(cls, shares: tuple[float, float, float]) -> tuple[float, float, float]:
-        if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
-            raise ValueError("shares of train, valid and test must be above 0 and add up to 1")
-        return shares
+    key: tuple[str, ...] = ()
+    """Columns whose rows stay together, such as a user; without them the source's own, or the number of the row."""
 
     def assign(self, batch: pa.RecordBatch, key: tuple[str, ...]) -> NDArray[np.uint8]:
         """0, 1 or 2 for each row: its place in SPLITS, (rows,)."""
-        parts = [pc.cast(batch.column(name), pa.string()) for name in key]
+        parts = [pc.fill_null(pc.cast(batch.column(name), pa.string()), "") for name in key]
         texts = pc.binary_join_element_wise(*parts, "|").to_pylist()
         prefix = f"{self.seed}|".encode()
         heads = b"".join([md5(prefix + text.encode(), usedforsecurity=False).digest()[:4] for text in texts])
         drawn = np.frombuffer(heads, dtype=">u4") / 2**32
         edges = np.cumsum(self.shares[:2])
         return np.searchsorted(edges, drawn, side="right").astype(np.uint8)
+
+    def edges(self) -> tuple[str, str]:
+        """Where valid and test begin, as the first digits of an md5; they sort as text like the numbers in `assign`."""
+        first, second = np.cumsum(self.shares[:2])
+        return f"{math.ceil(first * 2**32):08x}", f"{math.ceil(second * 2**32):08x}"
+
+
+class TimeSplit(SplitRule):
+    """The earliest rows train, the latest test; rows of one time stay together."""
+
+    column: str
+    """When a row happened: a number, a time, or text that sorts like time."""
+    shares: Shares = (0.8, 0.1, 0.1)
+    """Of train, valid and test; they add up to 1."""
+
+
+class ColumnSplit(SplitRule):
+    """A column says which split a row belongs to."""
+
+    column: str
+    """Its values are the three names below."""
+    train: str = "train"
+    """The value of training rows."""
+    valid: str = "valid"
+    """The value of validation rows."""
+    test: str = "test"
+    """The value of test rows."""
+
+
+class FileSplit(SplitRule):
+    """Each split has files of its own; the source's are those of the training rows."""
+
+    valid: Path
+    """A file, a folder or a glob."""
+    test: Path
+    """A file, a folder or a glob."""

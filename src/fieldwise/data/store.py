@@ -1,16 +1,18 @@
-"""The dataset folder: arrays that are mapped, not loaded, with a schema and vocabularies beside them."""
+"""The dataset folder: arrays that are mapped, not loaded, with a schema, rules and vocabularies beside them."""
 
 import json
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.schema import Schema
+from fieldwise.data.encoder import Encoder
 from fieldwise.data.split import SPLITS
 from fieldwise.data.vocabulary import Vocabulary
 
@@ -23,7 +25,7 @@ class Split:
     """Encoded rows of one split."""
 
     ids: NDArray[np.int32]
-    """(rows, F)"""
+    """(rows, places): one column for each field, more where a row may hold several values"""
     labels: NDArray[np.uint8]
     """(rows,)"""
 
@@ -82,9 +84,14 @@ class Dataset:
         """Rows that are read once, at the end."""
         return self._split("test")
 
+    @cached_property
+    def encoder(self) -> Encoder:
+        """Encodes new raw rows as the dataset's own were encoded."""
+        return Encoder.open(self.folder)
+
     def vocabulary(self, field: str) -> Vocabulary:
         """The values of one field."""
-        return Vocabulary.load(self.folder / vocabulary_file(self.schema.names.index(field)))
+        return self.encoder.fields[self.schema.names.index(field)].vocabulary
 
     def _split(self, name: str) -> Split:
         rows = self.info["rows"][name]
@@ -96,7 +103,7 @@ class Dataset:
             raise DataError(
                 f"Dataset '{self.folder}': the {name} split cannot be read ({error}). Prepare it again."
             ) from error
-        if ids.shape != (rows, len(self.schema)) or labels.shape != (rows,):
+        if ids.shape != (rows, self.schema.places) or labels.shape != (rows,):
             raise DataError(
                 f"Dataset '{self.folder}': {name} holds {ids.shape} ids and {labels.shape} labels, "
                 f"its {INFO} says {rows} rows of {len(self.schema)} fields. Prepare it again."
@@ -104,31 +111,54 @@ class Dataset:
         return Split(ids, labels)
 
 
+class Summary:
+    """What there is in one split: clicks, and for each field unknown and empty values."""
+
+    def __init__(self, fields: int) -> None:
+        self._clicks = 0
+        self._unknown = np.zeros(fields, np.int64)
+        self._nulls = np.zeros(fields, np.int64)
+
+    def add(self, labels: NDArray[np.uint8], unknown: NDArray[np.bool_], nulls: NDArray[np.bool_]) -> None:
+        """Counts some rows more."""
+        self._clicks += int(labels.sum())
+        self._unknown += unknown.sum(0)
+        self._nulls += nulls.sum(0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain counts."""
+        return {"clicks": self._clicks, "unknown": self._unknown.tolist(), "nulls": self._nulls.tolist()}
+
+
 class Writer:
     """Writes the arrays of a new dataset into a folder, row batch by row batch."""
 
-    def __init__(self, folder: Path, fields: int, rows: dict[str, int]) -> None:
-        self._place = dict.fromkeys(SPLITS, 0)
-        self._ids = {s: _array(folder / f"{s}.ids.npy", np.int32, (rows[s], fields)) for s in SPLITS}
-        self._labels = {s: _array(folder / f"{s}.labels.npy", np.uint8, (rows[s],)) for s in SPLITS}
+    def __init__(self, folder: Path, places: int, rows: dict[str, int]) -> None:
+        self._files = {}
+        for name in SPLITS:
+            self._files[name] = (
+                _array(folder / f"{name}.ids.npy", np.dtype(np.int32), (rows[name], places)),
+                _array(folder / f"{name}.labels.npy", np.dtype(np.uint8), (rows[name],)),
+            )
 
     def add(self, split: str, ids: NDArray[np.int32], labels: NDArray[np.uint8]) -> None:
         """Appends rows to a split."""
-        start = self._place[split]
-        self._place[split] = end = start + len(labels)
-        self._ids[split][start:end] = ids
-        self._labels[split][start:end] = labels
+        for file, array in zip(self._files[split], (ids, labels), strict=True):
+            file.write(np.ascontiguousarray(array).data)
 
     def close(self) -> None:
         """Flushes everything to disk."""
-        for array in (*self._ids.values(), *self._labels.values()):
-            array.flush()
+        for files in self._files.values():
+            for file in files:
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
 
 
-def _array(path: Path, dtype: type, shape: tuple[int, ...]) -> "np.memmap[Any, Any]":
-    return np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-
-
-def vocabulary_file(index: int) -> str:
-    """Where the vocabulary of the field at this place lies; numbered, since names may hold any character."""
-    return f"vocabulary-{index:03d}.parquet"
+def _array(path: Path, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> BinaryIO:
+    """A new .npy file after its header; written as a stream, since a full disk kills whoever writes to mapped pages."""
+    file = path.open("wb")
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    )
+    return file

@@ -25,8 +25,11 @@ class Vocabulary:
         return len(self.values) + 1
 
     def encode(self, column: pa.Array) -> NDArray[np.int32]:
-        """The ids of raw values, (rows,); unseen ones become `unknown`."""
-        places = pc.index_in(column.cast(self.values.type), value_set=self.values)
+        """The ids of values, (rows,); unseen ones become `unknown`. Values of another type are compared as text."""
+        known = self.values
+        if column.type != known.type and not pa.types.is_null(column.type):
+            column, known = column.cast(pa.string()), known.cast(pa.string())
+        places = pc.index_in(column.cast(known.type), value_set=known)
         ids = pc.fill_null(pc.add(places, 1), UNKNOWN).to_numpy(zero_copy_only=False)
         return np.asarray(ids, dtype=np.int32)
 
@@ -47,20 +50,28 @@ class Counter:
     def __init__(self) -> None:
         self._parts: list[pa.Table] = []
 
-    def add(self, column: pa.Array) -> None:
-        """Counts one batch more."""
-        found = pc.value_counts(column)
-        self._parts.append(pa.table({"value": found.field("values"), "count": found.field("counts")}))
+    def add(self, column: pa.Array, counts: pa.Array | None = None) -> None:
+        """Counts one batch more; each value once, or as often as `counts` says."""
+        if counts is None:
+            found = pc.value_counts(column)
+            column, counts = found.field("values"), found.field("counts")
+        self._parts.append(pa.table({"value": column, "count": counts.cast(pa.int64())}))
         if len(self._parts) >= 32:  # keeps memory bound by the values, not by the rows
-            self._parts = [self._merged()]
+            self._parts = [self.table()]
 
-    def _merged(self) -> pa.Table:
+    def table(self) -> pa.Table:
+        """The columns value and count, each value once, in no order."""
         merged = pa.concat_tables(self._parts).group_by("value").aggregate([("count", "sum")])
         return merged.rename_columns({"count_sum": "count"}).select(["value", "count"])
 
-    def vocabulary(self, min_count: int) -> Vocabulary:
-        """Values seen at least `min_count` times, by falling count, then by value."""
-        table = self._merged()
+    def vocabulary(self, min_count: int, but: int | None = None) -> Vocabulary:
+        """Values seen at least `min_count` times, by falling count, then by value (text by its UTF-8 bytes).
+
+        The value `but` is left out.
+        """
+        table = self.table()
         table = table.filter(pc.greater_equal(table["count"], min_count))
+        if but is not None:
+            table = table.filter(pc.fill_null(pc.not_equal(table["value"], but), True))
         table = table.sort_by([("count", "descending"), ("value", "ascending")]).combine_chunks()
         return Vocabulary(table["value"].combine_chunks(), table["count"].combine_chunks())

@@ -4,14 +4,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fieldwise.core.schema import UNKNOWN, Layout
+from fieldwise.core.schema import PADDING, UNKNOWN, Layout, Schema
 
 
 class FieldEmbedding(nn.Module):
-    """Looks up all fields: ids (B, F) to one vector (B, S), field after field.
+    """Looks up all fields: ids (B, places) to one vector (B, S), field after field.
 
     Tables of equal width are stacked into one, so that each width costs one gather. A field of width 0 has no table and
-    its ids are never read.
+    its ids are never read. A field with several values a row has several places, and the mean of what they look up;
+    PADDING looks up nothing.
     """
 
     def __init__(self, layout: Layout, init: float) -> None:
@@ -22,9 +23,11 @@ class FieldEmbedding(nn.Module):
         for width, fields in self._groups.items():
             counts = [layout.schema.cardinalities[j] for j in fields]
             self.tables[str(width)] = nn.Parameter(torch.randn(sum(counts), width) * init)
-            offsets = torch.tensor([sum(counts[:place]) for place in range(len(counts))], dtype=torch.int32)
+            places, owners = _places(layout.schema, fields)
+            offsets = torch.tensor([sum(counts[:owner]) for owner in owners], dtype=torch.int32)
             self.register_buffer(f"offsets_{width}", offsets, persistent=False)
-            self.register_buffer(f"fields_{width}", torch.tensor(fields), persistent=False)
+            self.register_buffer(f"places_{width}", torch.tensor(places), persistent=False)
+            self.register_buffer(f"owners_{width}", torch.tensor(owners), persistent=False)
         with torch.no_grad():
             for j, width in enumerate(layout.widths):
                 if width:  # nothing is known of an unknown value: it adds nothing until training rows hold it
@@ -41,13 +44,34 @@ class FieldEmbedding(nn.Module):
         """The concatenated embedding v of the paper, (B, S)."""
         parts: dict[int, Tensor] = {}
         for width, fields in self._groups.items():
-            rows = ids if len(fields) == ids.shape[1] else ids[:, self.get_buffer(f"fields_{width}")]
-            rows = rows + self.get_buffer(f"offsets_{width}")
-            found = functional.embedding(rows, self.tables[str(width)])  # (B, fields, width)
+            places = self.get_buffer(f"places_{width}")
+            rows = ids if len(places) == ids.shape[1] else ids[:, places]
+            if len(places) == len(fields):
+                rows = rows + self.get_buffer(f"offsets_{width}")
+                found = functional.embedding(rows, self.tables[str(width)])  # (B, fields, width)
+            else:
+                found = self._pooled(rows, width, len(fields))
             if len(self._groups) == 1:
                 return found.flatten(1)
             parts.update(zip(fields, found.unbind(1), strict=True))
         return torch.cat([parts[j] for j in sorted(parts)], dim=1)
+
+    def _pooled(self, rows: Tensor, width: int, fields: int) -> Tensor:
+        """The mean over each field's places, (B, fields, width)."""
+        owners = self.get_buffer(f"owners_{width}")
+        there = rows != PADDING  # (B, places)
+        rows = torch.where(there, rows + self.get_buffer(f"offsets_{width}"), 0)
+        found = functional.embedding(rows, self.tables[str(width)]) * there.unsqueeze(2)  # (B, places, width)
+        sums = found.new_zeros(len(rows), fields, width).index_add(1, owners, found)
+        counts = found.new_zeros(len(rows), fields).index_add(1, owners, there.to(found.dtype))
+        return sums / counts.clamp(min=1).unsqueeze(2)
+
+
+def _places(schema: Schema, fields: list[int]) -> tuple[list[int], list[int]]:
+    """The places of some fields in an encoded row, and which of the fields each belongs to."""
+    starts = [sum(schema.lengths[:j]) for j in range(len(schema))]
+    pairs = [(starts[j] + i, owner) for owner, j in enumerate(fields) for i in range(schema.lengths[j])]
+    return [place for place, _ in pairs], [owner for _, owner in pairs]
 
 
 def by_width(layout: Layout) -> dict[int, list[int]]:

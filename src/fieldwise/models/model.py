@@ -39,12 +39,12 @@ class CTRModel(nn.Module):
         self.head = head
 
     def forward(self, ids: Tensor, gate: Tensor | None = None) -> Tensor:
-        """Logits (B,) of ids (B, F); a gate or mask (S,) or (B, S) multiplies the embedding."""
+        """Logits (B,) of ids (B, places); a gate or mask (S,) or (B, S) multiplies the embedding."""
         v = self.embedding(ids)  # (B, S)
         return self.logits(ids, v if gate is None else v * gate)
 
     def logits(self, ids: Tensor, v: Tensor) -> Tensor:
-        """Logits (B,) of ids (B, F) whose embedding is v (B, S)."""
+        """Logits (B,) of ids (B, places) whose embedding is v (B, S)."""
         logits: Tensor = self.head(v)
         return logits if self.first_order is None else logits + self.first_order(ids).sum(1)
 

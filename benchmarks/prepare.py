@@ -1,0 +1,162 @@
+"""Preparation side by side: fieldwise, fuxictr's own preprocessing, and pandas with scikit-learn label encoding.
+
+    python benchmarks/prepare.py --rows 1000000 --fuxictr FUXICTR_VENV/bin/python
+    python benchmarks/prepare.py --rows 45000000 --only fieldwise
+
+Each runs in a process of its own, on the same generated rows (benchmarks/criteo_like.py), one after the other. Time is
+the wall time of the whole process, imports included; memory is the peak resident set of that process. The rows are
+generated, and split into files for fuxictr, before the clock starts. benchmarks/README.md says how to install fuxictr.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+INTEGERS = [f"I{i}" for i in range(1, 14)]
+CATEGORIES = [f"C{i}" for i in range(1, 27)]
+MIN_COUNT = 10
+
+
+def fieldwise(folder: Path) -> dict[str, Any]:
+    """Random split, log-squared bins, vocabularies of the training rows, arrays on disk; within 4 GiB."""
+    from fieldwise.data.criteo import Criteo
+    from fieldwise.data.prepare import prepare
+
+    stages: dict[str, float] = {}
+    started = time.perf_counter()
+
+    def progress(stage: str, *_: int | None) -> None:
+        stages[stage] = time.perf_counter() - started  # when the stage was last heard of
+
+    data = prepare(Criteo(raw=folder / "rows.txt"), folder / "fieldwise", progress=progress)
+    ends = {stage: round(seconds, 1) for stage, seconds in stages.items()}
+    return {"ids": sum(data.schema.cardinalities), "rows": data.info["rows"], "stage_ends": ends}
+
+
+def sklearn(folder: Path) -> dict[str, Any]:
+    """The usual notebook: pandas, rare values replaced, one LabelEncoder a column, all rows at once."""
+    import numpy as np
+    import pandas as pd
+    from sklearn.preprocessing import LabelEncoder
+
+    frame = pd.read_csv(folder / "rows.txt", sep="\t", names=["label", *INTEGERS, *CATEGORIES])
+    for name in INTEGERS:
+        z = frame[name]
+        frame[name] = np.where(z > 2, np.floor(np.log(z.clip(lower=1)) ** 2), z - 2)
+    ids = 0
+    for name in [*INTEGERS, *CATEGORIES]:
+        text = frame[name].astype(str)
+        counts = text.value_counts()
+        text = text.where(text.map(counts) >= MIN_COUNT, "unknown")
+        encoder = LabelEncoder()
+        frame[name] = encoder.fit_transform(text).astype(np.int32)
+        ids += len(encoder.classes_)
+    np.save(folder / "sklearn.npy", frame[[*INTEGERS, *CATEGORIES]].to_numpy(np.int32))
+    return {"ids": ids}
+
+
+def fuxictr(folder: Path) -> dict[str, Any]:
+    """The Criteo processor of fuxictr with its published settings, from CSV files that are already split."""
+    from fuxictr.datasets.criteo import CustomizedFeatureProcessor
+    from fuxictr.preprocess import build_dataset
+
+    columns = [
+        {"name": INTEGERS, "active": True, "dtype": "float", "type": "categorical", "fill_na": 0,
+         "preprocess": "convert_to_bucket"},
+        {"name": CATEGORIES, "active": True, "dtype": "str", "type": "categorical", "fill_na": ""},
+    ]  # fmt: skip
+    label = {"name": "label", "dtype": "float"}
+    encoder = CustomizedFeatureProcessor(columns, label, dataset_id="fuxictr", data_root=str(folder))
+    parts = {f"{name}_data": str(folder / f"{name}.csv") for name in ("train", "valid", "test")}
+    build_dataset(encoder, **parts, min_categr_count=MIN_COUNT)
+    return {"ids": encoder.feature_map.total_features}
+
+
+def split_files(folder: Path) -> None:
+    """The rows as three CSV files with a header, 8 : 1 : 1, as fuxictr takes them."""
+    header = ",".join(["label", *INTEGERS, *CATEGORIES]) + "\n"
+    files = {name: (folder / f"{name}.csv").open("w") for name in ("train", "valid", "test")}
+    for file in files.values():
+        file.write(header)
+    with (folder / "rows.txt").open() as rows:
+        for number, line in enumerate(rows):
+            name = {8: "valid", 9: "test"}.get(number % 10, "train")
+            files[name].write(line.replace("\t", ","))
+    for file in files.values():
+        file.close()
+
+
+def measure(name: str, python: str, folder: Path) -> dict[str, Any]:
+    """One contender in a process of its own."""
+    started = time.perf_counter()
+    with (folder / f"{name}.log").open("w") as log:
+        process = subprocess.Popen(
+            [python, __file__, "--inside", name, "--folder", str(folder)], stdout=log, stderr=log
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - started
+    text = (folder / f"{name}.log").read_text()
+    if status:
+        raise SystemExit(f"{name} failed:\n{text[-3000:]}")
+    told = json.loads(text.strip().splitlines()[-1])
+    cpu = round(usage.ru_utime + usage.ru_stime, 1)
+    result = {"wall_s": round(wall, 1), "cpu_s": cpu, "peak_gib": round(usage.ru_maxrss / 2**20, 2), **told}
+    print(f"{name:10} {result}", flush=True)
+    return result
+
+
+def main() -> None:
+    """Generates rows, measures each contender, and writes a JSON file beside the others."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--raw", type=Path, help="rows that criteo_like.py made before")
+    parser.add_argument("--fuxictr", help="the Python of an environment with fuxictr")
+    parser.add_argument("--only", nargs="*", default=["fieldwise", "sklearn", "fuxictr"])
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    contenders = {"fieldwise": fieldwise, "sklearn": sklearn, "fuxictr": fuxictr}
+    if given.inside:
+        print(json.dumps(contenders[given.inside](given.folder)))
+        return
+    pythons = {"fuxictr": given.fuxictr}
+    folder = Path(tempfile.mkdtemp(dir=given.folder))
+    try:
+        if given.raw:
+            (folder / "rows.txt").symlink_to(given.raw.resolve())
+        else:
+            subprocess.run([sys.executable, HERE / "criteo_like.py", str(given.rows), folder / "rows.txt"], check=True)
+        chosen = [name for name in given.only if name != "fuxictr" or given.fuxictr]
+        if "fuxictr" in chosen:
+            split_files(folder)
+        before = os.getloadavg()[0]
+        results = {name: measure(name, pythons.get(name) or sys.executable, folder) for name in chosen}
+        record = {
+            "rows": given.rows,
+            "raw_bytes": (folder / "rows.txt").stat().st_size,
+            "results": results,
+            "load_before": round(before, 1),
+            "machine": {"cores": os.cpu_count(), "cpu": platform.machine(), "python": platform.python_version()},
+            "versions": {
+                name: version(name) for name in ("duckdb", "ibis-framework", "pyarrow", "scikit-learn", "pandas")
+            },
+        }
+        out = HERE / "results" / f"prepare-{given.rows}.json"
+        out.parent.mkdir(exist_ok=True)
+        out.write_text(json.dumps(record, indent=1) + "\n")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

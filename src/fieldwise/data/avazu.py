@@ -1,0 +1,49 @@
+"""Avazu's click-through-rate challenge in its original form: CSV with a header."""
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from fieldwise.core.errors import DataError
+from fieldwise.data.files import TEXT, find, sizes, text_header
+from fieldwise.data.rules import Rule
+from fieldwise.data.source import BadRows, Files, Source
+
+COLUMNS: Final = (
+    "id", "click", "hour", "C1", "banner_pos", "site_id", "site_domain", "site_category", "app_id", "app_domain",
+    "app_category", "device_id", "device_ip", "device_model", "device_type", "device_conn_type", "C14", "C15", "C16",
+    "C17", "C18", "C19", "C20", "C21",
+)  # fmt: skip
+
+
+class Avazu(Source):
+    """The original CSV, plain or gz; the row's id is dropped, every other column is a category."""
+
+    raw: Path
+    """A file, a folder or a glob."""
+    hour: Literal["whole", "parts"] = "whole"
+    """whole: the hour as it is, 22 fields; parts: hour of the day, weekday and weekend, 24 fields."""
+    min_count: int = Field(4, ge=1)
+    """Values seen fewer times in the training rows share the id `unknown`."""
+    bad_rows: BadRows = "stop"
+    """Rows with another number of columns: stop at them, or skip and count them."""
+
+    def open(self) -> Files:
+        """The files, whose columns are known."""
+        paths = find(self.raw, TEXT)
+        for path in paths:
+            header = text_header(path, ",")
+            if header != COLUMNS:
+                raise DataError(
+                    f"Avazu: '{path}' begins with '{','.join(header)[:60]}'. Allowed: the {len(COLUMNS)} columns "
+                    f"{', '.join(COLUMNS[:3])}, ... C21. Use the source `table` for other files."
+                )
+        parts = {name: Rule(column="hour", kind=name) for name in ("hour", "weekday", "weekend")}
+        rules = parts if self.hour == "parts" else {}
+        fields = dict.fromkeys([*rules, *COLUMNS[2:]])
+        return Files(paths, COLUMNS, tuple(fields), "click", rules, bad_rows=self.bad_rows)
+
+    def origin(self) -> dict[str, Any]:
+        """The settings less the place, and the sizes of the files."""
+        return {**self.values(), "raw": sizes(find(self.raw, TEXT))}

@@ -1,0 +1,52 @@
+"""Criteo's display advertising challenge in its original form: tab-separated text without a header."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field
+
+from fieldwise.core.errors import DataError
+from fieldwise.data.files import TEXT, find, open_text, sizes
+from fieldwise.data.rules import Rule
+from fieldwise.data.source import BadRows, Files, Source
+
+INTEGERS: Final = tuple(f"I{i}" for i in range(1, 14))
+CATEGORIES: Final = tuple(f"C{i}" for i in range(1, 27))
+
+
+class Criteo(Source):
+    """The original tab-separated text: label, I1 to I13 (log-squared bins), C1 to C26; plain or gz."""
+
+    raw: Path
+    """A file, a folder or a glob."""
+    min_count: int = Field(10, ge=1)
+    """Values seen fewer times in the training rows share the id `unknown`."""
+    bad_rows: BadRows = "stop"
+    """Rows with another number of columns: stop at them, or skip and count them."""
+
+    def open(self) -> Files:
+        """The files, whose columns are known."""
+        paths = find(self.raw, TEXT)
+        for path in paths:
+            with open_text(path) as file:
+                found = len(file.readline().rstrip("\n").split("\t"))
+            if found != 40:
+                raise DataError(
+                    f"Criteo: the first line of '{path}' has {found} columns between tabs. Allowed: 40, the label, "
+                    "13 integers and 26 texts, without a header. Use the source `table` for other files."
+                )
+        return Files(
+            paths=paths,
+            columns=("label", *INTEGERS, *CATEGORIES),
+            fields=(*INTEGERS, *CATEGORIES),
+            label="label",
+            rules=dict.fromkeys(INTEGERS, Rule(kind="log-squared")),
+            delimiter="\t",
+            header=False,
+            quoted=False,
+            bad_rows=self.bad_rows,
+        )
+
+    def origin(self) -> dict[str, Any]:
+        """The settings less the place, and the sizes of the files."""
+        return {**self.values(), "raw": sizes(find(self.raw, TEXT))}

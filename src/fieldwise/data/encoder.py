@@ -1,0 +1,126 @@
+"""Raw rows to ids, from the dataset folder alone: no engine, the same ids as the dataset's own."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fieldwise.core.errors import DataError
+from fieldwise.core.schema import PADDING, UNKNOWN, Field, Schema
+from fieldwise.data.rules import Rule
+from fieldwise.data.vocabulary import Vocabulary
+
+RULES: Final = "encoding.json"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldEncoder:
+    """One field: its rule, its vocabulary, and how many values a row may hold."""
+
+    name: str
+    rule: Rule
+    vocabulary: Vocabulary
+    length: int = 1
+    several: bool = False
+
+    def ids(self, column: pa.Array) -> NDArray[np.int32]:
+        """Ids of raw values, (rows, length); of a dictionary array, each different value is looked at once."""
+        if pa.types.is_dictionary(column.type):
+            values = column.dictionary
+            found = self.ids(pa.concat_arrays([values, pa.nulls(1, values.type)]))
+            places: NDArray[np.int64] = pc.fill_null(column.indices, len(values)).to_numpy(zero_copy_only=False)
+            return found[places]
+        lists = self.rule.lists(column) if self.several else None
+        if lists is None:
+            found = self.vocabulary.encode(self.rule.apply(column))[:, None]
+            return found if self.length == 1 else np.pad(found, ((0, 0), (0, self.length - 1)), constant_values=PADDING)
+        lists = pc.list_slice(lists, 0, self.length)
+        rows = np.asarray(pc.list_parent_indices(lists))
+        lengths = np.asarray(pc.list_value_length(lists))
+        starts = np.cumsum(lengths) - lengths
+        found = np.full((len(lists), self.length), PADDING, dtype=np.int32)
+        found[rows, np.arange(len(rows)) - starts[rows]] = self.vocabulary.encode(self.rule.apply(lists.flatten()))
+        return found
+
+
+class Encoder:
+    """Encodes raw rows as the dataset's rows were encoded."""
+
+    def __init__(self, fields: Sequence[FieldEncoder]) -> None:
+        self.fields = tuple(fields)
+
+    @classmethod
+    def open(cls, folder: Path | str) -> "Encoder":
+        """The rules and vocabularies of a dataset folder."""
+        folder = Path(folder)
+        try:
+            entries = json.loads((folder / RULES).read_text(encoding="utf-8"))
+            fields = [
+                FieldEncoder(
+                    str(entry["name"]),
+                    Rule.model_validate(entry["rule"]),
+                    Vocabulary.load(folder / vocabulary_file(index)),
+                    int(entry["length"]),
+                    bool(entry["several"]),
+                )
+                for index, entry in enumerate(entries)
+            ]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"'{folder}' cannot encode rows ({error}). Name a dataset folder, or make it again."
+            ) from error
+        return cls(fields)
+
+    def save(self, folder: Path) -> None:
+        """Writes rules as JSON and vocabularies as Parquet; `open` reads them back."""
+        entries = [
+            {"name": f.name, "rule": f.rule.values(), "length": f.length, "several": f.several} for f in self.fields
+        ]
+        (folder / RULES).write_text(json.dumps(entries, indent=1), encoding="utf-8")
+        for index, field in enumerate(self.fields):
+            field.vocabulary.save(folder / vocabulary_file(index))
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Fields, cardinalities and lengths."""
+        return Schema(tuple(Field(f.name, f.vocabulary.cardinality, f.length) for f in self.fields))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The raw columns that rows must have."""
+        return tuple(dict.fromkeys(f.rule.column or f.name for f in self.fields))
+
+    def encode(self, rows: Any) -> NDArray[np.int32]:
+        """Ids (rows, places) of raw rows: a dict of columns, or anything with an Arrow stream.
+
+        Values never seen become `unknown`, as does text where a number should stand.
+        """
+        table = pa.table(rows)
+        missing = [name for name in self.columns if name not in table.column_names]
+        if missing:
+            raise DataError(
+                f"Rows lack the columns {', '.join(missing)}. Allowed: {', '.join(self.columns)}. Add them."
+            )
+        return self.ids([table[f.rule.column or f.name].combine_chunks() for f in self.fields])
+
+    def ids(self, columns: Sequence[pa.Array]) -> NDArray[np.int32]:
+        """Ids (rows, places) of one raw column for each field."""
+        parts = [field.ids(column) for field, column in zip(self.fields, columns, strict=True)]
+        return np.concatenate(parts, axis=1) if parts else np.empty((0, 0), np.int32)
+
+    def unknown(self, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which fields of which rows hold an unknown value, (rows, F)."""
+        starts = np.cumsum([0, *(f.length for f in self.fields[:-1])])
+        return np.logical_or.reduceat(ids == UNKNOWN, starts, axis=1)
+
+
+def vocabulary_file(index: int) -> str:
+    """Where the vocabulary of the field at this place lies; numbered, since names may hold any character."""
+    return f"vocabulary-{index:03d}.parquet"

@@ -1,0 +1,133 @@
+"""DuckDB on this machine: larger data than memory, no server."""
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import Field
+
+from fieldwise.core.errors import DataError
+from fieldwise.data.engines.engine import Engine, Plan, Staged
+from fieldwise.data.source import Files
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+    from fieldwise.data.engines.expressions import BadRow
+
+MOST_BAD: Final = 100_000
+"""Bad rows that are kept in mind; a file with more of them is another kind of file."""
+_SHARE: Final = 0.5
+"""Of the memory setting for DuckDB itself; the rest is for Arrow batches, vocabularies and the interpreter."""
+
+
+class DuckDB(Engine):
+    """The embedded engine: this machine, with what does not fit in memory on disk."""
+
+    threads: int | None = Field(None, ge=1)
+    """Cores to use; all without it."""
+
+    def stage(self, plan: Plan) -> Staged:
+        """Reads, checks and splits the rows in DuckDB."""
+        try:
+            from fieldwise.data.engines.expressions import EngineRows
+        except ImportError as error:
+            raise DataError(f"Engine 'duckdb' is not installed ({error}). Run: pip install fieldwise.") from error
+        return EngineRows(_Session(self, plan.work), plan)
+
+
+class _Session:
+    def __init__(self, engine: DuckDB, work: Path) -> None:
+        import ibis
+
+        self._threads = engine.threads or os.cpu_count() or 1
+        self._con = ibis.duckdb.connect(
+            memory_limit=f"{int(engine.memory * _SHARE)}MiB",
+            temp_directory=str(work / "spill"),
+            preserve_insertion_order=True,
+        )
+        self._con.con.execute("SET enable_progress_bar = false")  # the library is quiet
+        self._reads = 0
+
+    def read(self, files: Files) -> "ir.Table":
+        """Raw columns and the number of each row."""
+        import ibis
+
+        paths = [str(path) for path in files.paths]
+        if not files.is_text:
+            table = self._con.read_parquet(paths, union_by_name=True)
+        else:
+            self._reads += 1
+            quote = '"' if files.quoted else ""
+            table = self._con.read_csv(
+                paths,
+                columns=dict.fromkeys(files.columns, "VARCHAR"),
+                auto_detect=False,
+                header=files.header,
+                delim=files.delimiter,
+                quote=quote,
+                escape=quote,
+                nullstr="",
+                allow_quoted_nulls=False,
+                ignore_errors=True,
+                store_rejects=True,
+                rejects_limit=MOST_BAD,
+                max_line_size=16 << 20,
+            )
+        return table.mutate(__row=ibis.row_number())
+
+    def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> None:
+        """One file; DuckDB keeps the order of rows."""
+        import duckdb
+
+        folder.mkdir()
+        raw = "__row" in rows.columns
+        rows = rows.drop("__row") if raw else rows
+        # raw rows are numbered by one thread; more would only read ahead, and spill what waits for its turn to disk
+        self._con.con.execute(f"SET threads = {1 if raw else self._threads}")
+        try:
+            self._con.to_parquet(rows, folder / "0.parquet", row_group_size=131_072)
+        except duckdb.OutOfMemoryException as error:
+            raise DataError(
+                f"DuckDB needs more memory ({_first_line(error)}). Give more with --set engine.memory=MiB, or use "
+                "fewer cores, which need less, with --set engine.threads=1."
+            ) from error
+        except duckdb.IOException as error:
+            if any(word in str(error) for word in ("No space left", "File too large", "quota")):
+                raise OSError(errno.ENOSPC, _first_line(error)) from error
+            raise DataError(f"DuckDB cannot read or write: {_first_line(error)}. Check the files.") from error
+        except duckdb.Error as error:
+            raise DataError(f"DuckDB cannot read these rows: {_first_line(error)}. Check the files.") from error
+
+    def written(self, folder: Path) -> "ir.Table":
+        """Reads back what `write` wrote."""
+        return self._con.read_parquet(str(folder / "0.parquet"))
+
+    def bad_rows(self) -> tuple[int, "BadRow | None"]:
+        """From the table in which DuckDB notes what it could not read."""
+        from fieldwise.data.engines.expressions import BadRow
+
+        if not self._reads:
+            return 0, None
+        found = self._con.raw_sql(
+            "SELECT line, csv_line, error_message, file_path FROM reject_errors "
+            "JOIN reject_scans USING (scan_id, file_id) ORDER BY scan_id, file_id, line"
+        )
+        first = found.fetchone()
+        if first is None:
+            return 0, None
+        line, text, why, path = first
+        count, errors = self._con.raw_sql(
+            "SELECT count(DISTINCT (scan_id, file_id, line)), count(*) FROM reject_errors"
+        ).fetchone()
+        if errors >= MOST_BAD:
+            raise DataError(
+                f"'{path}' has more than {count:,} bad rows, the first at line {line:,}: {why}. "
+                "Check the source, the delimiter and the columns."
+            )
+        return int(count), BadRow(str(path), int(line), str(text), str(why).splitlines()[0].rstrip("."))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".")

@@ -1,0 +1,229 @@
+"""Reading, splitting and counting, written once as ibis expressions; each engine has a small session."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import ibis
+import ibis.expr.types as ir
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fieldwise.core.errors import DataError
+from fieldwise.core.names import unknown
+from fieldwise.data.engines.engine import LABEL, PLACE, Plan, field
+from fieldwise.data.files import find, parquet_sample, text_sample
+from fieldwise.data.infer import number_kind
+from fieldwise.data.source import Files, Rows
+from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
+
+ROW: Final = "__row"
+"""The number of a row, counted from 0 over all files in order."""
+BATCH: Final = 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row of text that has another number of columns, or is not UTF-8."""
+
+    path: str
+    line: int | None
+    text: str
+    why: str
+
+
+class Session(Protocol):
+    """What differs between engines."""
+
+    def read(self, files: Files) -> ir.Table:
+        """Raw columns as they are, text where files are text, and ROW."""
+
+    def write(self, rows: ir.Table, folder: Path, ordered: bool) -> None:
+        """Writes Parquet files whose names sort like the rows; `ordered` rows keep the order they were read in."""
+
+    def written(self, folder: Path) -> ir.Table:
+        """Reads back what `write` wrote."""
+
+    def bad_rows(self) -> tuple[int, BadRow | None]:
+        """How many rows were left out while reading, and the first of them."""
+
+
+class EngineRows:
+    """Raw rows with their split as Parquet, written once; every question is an expression over them."""
+
+    def __init__(self, session: Session, plan: Plan) -> None:
+        self._session, self._work = session, plan.work
+        # a number in text takes long to read, so each different one of a batch is read once
+        self._dear = [field(i) for i, rule in enumerate(plan.rules.values()) if rule.kind != "category"]
+        self._folders: list[Path] = []
+        files = plan.rows if isinstance(plan.rows, Files) else _spool(plan.rows, plan.work)
+        for place, part in enumerate(_parts(files, plan.split)):
+            plan.progress("read rows", place, None)
+            if not part.is_text:
+                _check_parquet(part)
+            table = session.read(part)
+            places = place if isinstance(plan.split, FileSplit) else self._place(table, part, plan)
+            self._folders.append(plan.work / f"rows-{place}")
+            session.write(_select(table, part, plan, places), self._folders[-1], ordered=True)
+        self.skipped = self._check_bad_rows(files)
+        self._table = _union([session.written(folder) for folder in self._folders])
+        places = self._count(PLACE)
+        self.rows = [places.get(i, 0) for i in range(3)]
+        self.labels: dict[str | None, int] = self._count(LABEL)
+        if isinstance(plan.split, ColumnSplit):
+            _check_places(sum(places.values()) - sum(self.rows), plan.split)
+
+    def counts(self, index: int, min_count: int, rising: bool) -> Iterator[pa.RecordBatch]:
+        """How often each raw value of a field is there in training rows."""
+        train = self._table.filter(self._table[PLACE] == 0)
+        found = train.group_by(value=train[field(index)]).agg(count=lambda t: t.count())
+        if min_count > 1:
+            found = found.filter(found["count"] >= min_count)
+        if rising:
+            found = found.order_by(_number(found.value))
+        folder = self._work / "counts"
+        self._session.write(found, folder, ordered=rising)
+        yield from _batches(folder)
+        shutil.rmtree(folder)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows in order."""
+        for folder in self._folders:
+            yield from _batches(folder, self._dear)
+
+    def _count(self, column: str) -> dict[Any, int]:
+        """How often each value is there; no more than 1,000 values, since a wrong label may hold as many as rows."""
+        found = self._ask(self._table.group_by(column).agg(count=lambda t: t.count()).limit(1000), "counted")
+        return dict(zip(found[column].to_pylist(), found["count"].to_pylist(), strict=True))
+
+    def _ask(self, rows: ir.Table, name: str) -> pa.Table:
+        folder = self._work / name
+        self._session.write(rows, folder, ordered=False)
+        table = pq.read_table(folder)
+        shutil.rmtree(folder)
+        return table
+
+    def _place(self, table: ir.Table, files: Files, plan: Plan) -> Any:
+        split = plan.split
+        if isinstance(split, RandomSplit):
+            own = plan.rows.key if isinstance(plan.rows, Rows) else ()
+            key = _columns(table, split.key or own, "split.key") or [table[ROW]]
+            text = ibis.literal(f"{split.seed}")
+            for part in key:
+                text = text + "|" + part.cast("string").fill_null("")
+            head, (valid, test) = text.hexdigest("md5").substr(0, 8), split.edges()
+            return ibis.cases((head < valid, 0), (head < test, 1), else_=2)
+        assert isinstance(split, TimeSplit | ColumnSplit)
+        (column,) = _columns(table, (split.column,), "split.column")
+        if isinstance(split, ColumnSplit):
+            text = column.cast("string")
+            return ibis.cases((text == split.train, 0), (text == split.valid, 1), (text == split.test, 2), else_=-1)
+        time = _number(column) if files.is_text and _looks_like_numbers(files, split.column) else column
+        first, second = self._cuts(table.select(time=time), split)
+        return ibis.cases((time < first, 0), (time < second, 1), else_=2)
+
+    def _cuts(self, times: ir.Table, split: TimeSplit) -> list[Any]:
+        """The times at which valid and test begin."""
+        found = self._ask(times.group_by("time").agg(count=lambda t: t.count()), "times").sort_by("time")
+        pairs = [(t, n) for t, n in zip(found["time"].to_pylist(), found["count"].to_pylist(), strict=True)]
+        if any(t is None for t, _ in pairs):
+            raise DataError(f"Split by time: column '{split.column}' has empty values. Fill them, or split otherwise.")
+        total, done = sum(n for _, n in pairs), 0
+        cuts: list[Any] = []
+        wanted = [split.shares[0] * total, (split.shares[0] + split.shares[1]) * total]
+        for time, count in pairs:
+            while len(cuts) < 2 and done >= wanted[len(cuts)]:
+                cuts.append(time)
+            done += count
+        if len(cuts) < 2:
+            raise DataError(
+                f"Split by time: column '{split.column}' has {len(pairs)} different times, too few for the shares "
+                f"{split.shares}. Give other shares or a finer time."
+            )
+        return cuts
+
+    def _check_bad_rows(self, files: Files) -> int:
+        count, first = self._session.bad_rows()
+        if count and files.bad_rows == "stop" and first:
+            where = f"'{first.path}'" + ("" if first.line is None else f", line {first.line:,}")
+            raise DataError(
+                f"{where}: {first.why}. The line: {first.text.strip()[:200]!r}. "
+                f"Bad rows in all: {count:,}. Mend them, or skip them with --bad-rows skip."
+            )
+        return count
+
+
+def _select(table: ir.Table, files: Files, plan: Plan, place: Any) -> ir.Table:
+    columns = _columns(table, [rule.column or "" for rule in plan.rules.values()], "data.fields")
+    fields = {field(i): column for i, column in enumerate(columns)}
+    (label,) = _columns(table, (files.label,), "data.label")
+    place = ibis.literal(place) if isinstance(place, int) else place
+    return table.select(**{LABEL: label.cast("string"), PLACE: place.cast("int8"), ROW: table[ROW], **fields})
+
+
+def _columns(table: ir.Table, names: Any, where: str) -> list[Any]:
+    for name in names:
+        if name not in table.columns:
+            raise DataError(unknown(where, name, [c for c in table.columns if c != ROW]))
+    return [table[name] for name in names]
+
+
+def _parts(files: Files, split: SplitRule) -> list[Files]:
+    if isinstance(split, FileSplit):
+        return [files, files.at(find(split.valid)), files.at(find(split.test))]
+    return [files]
+
+
+def _spool(rows: Rows, work: Path) -> Files:
+    """Rows of this process as a Parquet file, where the engine can read them."""
+    path = work / "spooled.parquet"
+    writer: pq.ParquetWriter | None = None
+    for batch in rows.batches():
+        writer = writer or pq.ParquetWriter(path, batch.schema)
+        writer.write_batch(batch)
+    if writer is None:
+        raise DataError("The source holds no rows. Allowed: 1 or more. Check the raw file.")
+    writer.close()
+    columns = tuple(pq.read_schema(path).names)
+    return Files((path,), columns, rows.fields, rows.label, rows.rules, delimiter=None, positive=rows.positive)
+
+
+def _number(column: Any) -> Any:
+    return column if column.type().is_numeric() else column.cast("string").try_cast("float64")
+
+
+def _looks_like_numbers(files: Files, column: str) -> bool:
+    if files.header:
+        return number_kind(text_sample(files.paths[0], files.delimiter or ",")[column]) is not None
+    return False
+
+
+def _union(tables: list[ir.Table]) -> ir.Table:
+    return tables[0] if len(tables) == 1 else ibis.union(*tables)
+
+
+def _batches(folder: Path, repeated: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    """The rows of Parquet files in order; columns with `repeated` text come as dictionary arrays."""
+    for path in sorted(folder.glob("*.parquet")):
+        with pq.ParquetFile(path, read_dictionary=repeated) as file:
+            yield from file.iter_batches(BATCH)
+
+
+def _check_places(strange: int, split: ColumnSplit) -> None:
+    if strange:
+        raise DataError(
+            f"Split by column '{split.column}': {strange:,} rows hold none of '{split.train}', '{split.valid}', "
+            f"'{split.test}'. Name the values with split.{', split.'.join(SPLITS)}."
+        )
+
+
+def _check_parquet(files: Files) -> None:
+    """Refuses Parquet files whose columns differ from the first one's."""
+    for path in files.paths[1:]:
+        names = tuple(parquet_sample(path).column_names)
+        if set(names) != set(files.columns):
+            raise DataError(
+                f"'{path}' has other columns than '{files.paths[0]}': {', '.join(names)}. Name files of one kind."
+            )

@@ -1,0 +1,157 @@
+"""Spark, for rows that outgrow one machine: the same expressions, in local mode or on a cluster."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlparse
+
+from fieldwise.core.errors import DataError
+from fieldwise.data.engines.engine import Engine, Plan, Staged
+from fieldwise.data.files import line_of
+from fieldwise.data.source import Files
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+    from fieldwise.data.engines.expressions import BadRow
+
+_BAD: Final = "__bad"
+_NULL: Final = "\x01null\x01"
+"""Stands for nothing between two delimiters while Spark reads, so that empty text in quotes stays empty text."""
+
+
+class Spark(Engine):
+    """Apache Spark, local or a cluster; needs `pip install fieldwise[spark]` and Java 17."""
+
+    master: str = "local[*]"
+    """The cluster, such as spark://host:7077; raw files and the dataset's folder must be visible to it."""
+
+    def stage(self, plan: Plan) -> Staged:
+        """Reads, checks and splits the rows in Spark."""
+        try:
+            import pyspark  # noqa: F401
+
+            from fieldwise.data.engines.expressions import EngineRows
+        except ImportError as error:
+            raise DataError(
+                f"Engine 'spark' is not installed ({error}). Run: pip install 'fieldwise[spark]'."
+            ) from error
+        return EngineRows(_Session(self), plan)
+
+
+class _Session:
+    def __init__(self, engine: Spark) -> None:
+        import ibis
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        settings = {
+            "spark.driver.memory": f"{engine.memory}m",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.csv.parser.columnPruning.enabled": "false",  # else rows with too few columns go unseen
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+        }
+        if engine.master.startswith("local"):
+            settings["spark.sql.shuffle.partitions"] = "4"
+        builder = SparkSession.builder.master(engine.master).appName("fieldwise")
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        try:
+            self._spark = builder.getOrCreate()
+        except (PySparkException, OSError) as error:
+            raise DataError(
+                f"Spark does not start ({error}). It needs Java 17; check JAVA_HOME and --master."
+            ) from error
+        self._spark.sparkContext.setLogLevel("ERROR")
+        self._con = ibis.pyspark.connect(self._spark)
+        self._views = 0
+        self._bad: list[Any] = []
+
+    def read(self, files: Files) -> "ir.Table":
+        """Raw columns and the number of each row."""
+        frame = self._text(files) if files.is_text else self._spark.read.parquet(*map(str, files.paths))
+        return self._view(_numbered(frame, files))
+
+    def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> None:
+        """A folder of files, in order of their names."""
+        if "__row" in rows.columns:
+            rows = rows.order_by("__row").drop("__row")
+        self._con.to_parquet_dir(rows, str(folder))
+
+    def written(self, folder: Path) -> "ir.Table":
+        """Reads back what `write` wrote."""
+        return self._con.read_parquet(str(folder))
+
+    def bad_rows(self) -> tuple[int, "BadRow | None"]:
+        """Rows that Spark could not bring into the columns; it does not know their line, so the file is searched."""
+        from fieldwise.data.engines.expressions import BadRow
+
+        count, first = 0, None
+        for frame in self._bad:
+            count += frame.count()
+            found = frame.first() if first is None else None
+            if found is not None:
+                why = "another number of columns than expected"
+                path, text = Path(_path(found["path"])), str(found[_BAD])
+                first = BadRow(str(path), line_of(path, text), text, why)
+        return count, first
+
+    def _text(self, files: Files) -> Any:
+        from pyspark.sql import functions as sql
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        quote = '"' if files.quoted else ""
+        frame = self._spark.read.csv(
+            [str(path) for path in files.paths],
+            schema=StructType([StructField(name, StringType()) for name in (*files.columns, _BAD)]),
+            sep=files.delimiter,
+            header=files.header,
+            quote=quote,
+            escape=quote,
+            multiLine=files.quoted,
+            nullValue=_NULL,
+            emptyValue="",
+            mode="PERMISSIVE",
+            columnNameOfCorruptRecord=_BAD,
+            maxCharsPerColumn=-1,
+        )
+        first = sql.col(f"`{files.columns[0]}`")
+        always = first.isNull() | (sql.length(first) >= 0)  # Spark refuses to look at the column of bad rows alone
+        bad = frame.filter(sql.col(_BAD).isNotNull() & always)
+        self._bad.append(bad.withColumn("path", sql.input_file_name()))
+        return frame.filter(sql.col(_BAD).isNull() & always).drop(_BAD)
+
+    def _view(self, frame: Any) -> "ir.Table":
+        self._views += 1
+        name = f"fieldwise_{id(self)}_{self._views}"
+        frame.createOrReplaceTempView(name)
+        return self._con.table(name)
+
+
+def _numbered(frame: Any, files: Files) -> Any:
+    """Rows numbered in the order of files and of rows in them, without sorting.
+
+    Spark numbers rows within a task; one pass more counts how many rows of which file each task has.
+    """
+    from pyspark.sql import functions as sql
+
+    frame = frame.select(
+        "*",
+        sql.spark_partition_id().alias("__task"),
+        sql.monotonically_increasing_id().alias("__id"),
+        sql.input_file_name().alias("__path"),
+    )
+    order = {str(path.resolve()): place for place, path in enumerate(files.paths)}
+    parts = frame.groupBy("__path", "__task").agg(sql.count("*").alias("n"), sql.min("__id").alias("first")).collect()
+    parts.sort(key=lambda part: (order.get(_path(part["__path"]), 0), part["first"]))
+    shifts, done = [], 0
+    for part in parts:
+        shifts.append((part["__path"], part["__task"], done - part["first"]))
+        done += part["n"]
+    known = frame.sparkSession.createDataFrame(shifts, "__path string, __task int, __shift bigint")
+    joined = frame.join(sql.broadcast(known), ["__path", "__task"])
+    return joined.withColumn("__row", sql.col("__id") + sql.col("__shift")).drop("__task", "__id", "__path", "__shift")
+
+
+def _path(uri: str) -> str:
+    return unquote(urlparse(uri).path)

@@ -1,0 +1,166 @@
+"""How a raw column becomes the values of a field: as they are, or as bins of a number.
+
+Every engine counts raw values; what they mean is decided here alone, with Arrow, for training rows and for new rows.
+"""
+
+from collections.abc import Iterable
+from decimal import ROUND_CEILING, Decimal, localcontext
+from functools import cache
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fieldwise.core.errors import DataError
+from fieldwise.core.settings import Settings
+
+Kind = Literal["category", "log-squared", "quantile", "width", "hour", "weekday", "weekend"]
+NO_NUMBER: Final = -(2**62)
+"""The bin of text that is no number: in no vocabulary, so it becomes `unknown`."""
+NUMBER: Final = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+
+
+class Rule(Settings):
+    """What a field is made of, and how."""
+
+    column: str | None = None
+    """The raw column; without it, the one that has the field's name."""
+    kind: Kind = "category"
+    """category: as they are; log-squared, quantile, width: bins of a number; hour, weekday, weekend: of a time."""
+    min_count: int | None = Field(None, ge=1)
+    """Rarer values share the id `unknown`; without it, the source's."""
+    bins: int = Field(64, ge=2, le=4096)
+    """Of kind quantile: how many bins."""
+    width: float = Field(1.0, gt=0)
+    """Of kind width: how wide a bin is."""
+    edges: tuple[float, ...] = ()
+    """Of kind quantile: where bins begin; fitted on the training rows where none are given."""
+    time_format: str = "%y%m%d%H"
+    """Of kinds hour, weekday and weekend: how the time is written."""
+    separator: str | None = Field(None, min_length=1)
+    """Splits text into several values, which are pooled by their mean; lists need none."""
+    longest: int = Field(16, ge=1, le=1000)
+    """Of several values: how many count; the rest of a longer list is left out."""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether values are bins of a number."""
+        return self.kind in ("log-squared", "quantile", "width")
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether every raw value is one value of the field, so that rare ones can be dropped while counting."""
+        return self.kind == "category" and self.separator is None
+
+    def lists(self, column: pa.Array) -> Any:
+        """Several values a row as a list array with at least one entry each; nothing where rows have one value."""
+        column = _plain(column)
+        if self.separator is not None and not _is_list(column.type):
+            column = pc.split_pattern(column.cast(pa.string()), self.separator)
+        if not _is_list(column.type):
+            return None
+        none = pa.scalar([None], type=column.type)
+        lengths = pc.fill_null(pc.list_value_length(column), 0)
+        column = pc.if_else(pc.equal(lengths, 0), none, column)
+        return pc.list_slice(column, 0, self.longest)
+
+    def apply(self, column: pa.Array) -> pa.Array:
+        """The field's values, int64 or text, of raw values; null stays null."""
+        column = _plain(column)
+        if self.kind == "category":
+            return column
+        if self.is_number:
+            numbers, known, bad = _numbers(column)
+            return pa.array(np.where(bad, NO_NUMBER, self._bins(numbers)), mask=~known & ~bad)
+        return self._time_part(column)
+
+    def quantiles(self, parts: Iterable[tuple[NDArray[np.float64], NDArray[np.int64]]], total: int) -> "Rule":
+        """The rule with edges fitted on numbers in rising order and how often each is there, part by part."""
+        wanted = np.arange(1, self.bins) * (total / self.bins)
+        edges: dict[float, None] = {}
+        done = 0
+        for numbers, counts in parts:
+            reached = done + np.cumsum(counts)
+            places = np.searchsorted(reached, wanted[wanted > done])
+            edges |= dict.fromkeys(numbers[places[places < len(numbers)]].tolist())
+            done += int(counts.sum())
+        return self.model_copy(update={"edges": tuple(edges)})
+
+    def _bins(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+        if self.kind == "width":
+            return np.floor(np.clip(numbers / self.width, -(2.0**61), 2.0**61)).astype(np.int64)
+        if self.kind == "quantile":
+            return np.searchsorted(np.asarray(self.edges), numbers, side="right").astype(np.int64)
+        small = np.floor(np.clip(numbers, -(2.0**61), 2)).astype(np.int64) - 2
+        return np.where(numbers > 2, np.searchsorted(_log_squared_edges(), numbers, side="right"), small)
+
+    def _time_part(self, column: pa.Array) -> pa.Array:
+        if not pa.types.is_temporal(column.type):
+            text = column.cast(pa.string())
+            column = pc.strptime(text, format=self.time_format, unit="s", error_is_null=True)
+        if self.kind == "hour":
+            return pc.hour(column)
+        day = pc.day_of_week(column)
+        return day if self.kind == "weekday" else pc.greater_equal(day, 5).cast(pa.int64())
+
+
+def not_numbers(column: pa.Array) -> list[str]:
+    """The texts of a column that are no numbers."""
+    column = _plain(column)
+    _, _, bad = _numbers(column)
+    return [str(value) for value in pc.unique(column.filter(pa.array(bad))).to_pylist()]
+
+
+def numbers_of(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """A raw column as numbers, and which of them are known: neither null nor text that is none."""
+    numbers, known, bad = _numbers(_plain(column))
+    return numbers, known & ~bad
+
+
+@cache
+def _log_squared_edges() -> NDArray[np.float64]:
+    """Entry k - 1 is the smallest whole z with floor(ln(z)^2) >= k; exact, so that no machine rounds otherwise."""
+    with localcontext() as context:
+        context.prec = 60
+        edges = [Decimal(k).sqrt().exp().to_integral_value(ROUND_CEILING) for k in range(1, 1900)]
+    return np.asarray([float(edge) for edge in edges])
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """One of few types: int64, double, text, time or a list; other types become text."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.int64(), safe=False)
+    if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
+        return column.cast(pa.float64())
+    if pa.types.is_temporal(column.type) or _is_list(column.type):
+        return column
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        raise DataError("A column of bytes cannot be a field. Allowed: text, numbers, times, lists. Leave it out.")
+    return column.cast(pa.string())
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _numbers(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Numbers, which are known, and which are text that is no number. Empty text and NaN are not known."""
+    bad = np.zeros(len(column), dtype=bool)
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.int64())
+    if pa.types.is_string(column.type):
+        text = pc.utf8_trim_whitespace(column)
+        match = pc.match_substring_regex(text, NUMBER)
+        empty = pc.fill_null(pc.equal(text, ""), True)
+        bad = pc.fill_null(pc.and_(pc.invert(match), pc.invert(empty)), False).to_numpy(zero_copy_only=False)
+        column = pc.if_else(match, text, pa.scalar(None, pa.string())).cast(pa.float64())
+    numbers = pc.fill_null(column.cast(pa.float64(), safe=False), np.nan).to_numpy(zero_copy_only=False)
+    known = ~np.isnan(numbers)
+    return np.where(known, numbers, 0.0), known, bad

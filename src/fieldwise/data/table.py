@@ -1,0 +1,88 @@
+"""Any click log in CSV, TSV or Parquet: a file, a folder or a glob, with a column that says what was clicked."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fieldwise.core.errors import DataError
+from fieldwise.core.names import unknown
+from fieldwise.data.files import delimiter_of, find, is_parquet, parquet_sample, sizes, text_header, text_sample
+from fieldwise.data.infer import infer
+from fieldwise.data.rules import Rule
+from fieldwise.data.source import BadRows, Files, Source
+
+
+class Table(Source):
+    """CSV, TSV or Parquet files with a label column; fields are named, or inferred from the first rows."""
+
+    raw: Path
+    """A file, a folder or a glob; text may be gz and has a header."""
+    label: str
+    """The column that says whether a row was clicked."""
+    positive: tuple[str, ...] = ()
+    """The label's values that count as a click, as text; without them it must hold 0 and 1."""
+    only: tuple[str, ...] = ()
+    """The columns that become fields, in order; without them all but the label."""
+    ignore: tuple[str, ...] = ()
+    """Columns that become no field."""
+    delimiter: str | None = None
+    """Between the columns of text; without it, the one that the header holds most often."""
+    bad_rows: BadRows = "stop"
+    """Rows with another number of columns: stop at them, or skip and count them."""
+
+    def open(self) -> Files:
+        """Looks at the first rows alone."""
+        paths = find(self.raw)
+        if is_parquet(paths):
+            sample, delimiter = parquet_sample(paths[0]), None
+        else:
+            delimiter = self.delimiter or delimiter_of(paths[0])
+            _same_headers(paths, delimiter)
+            sample = text_sample(paths[0], delimiter)
+        fields, rules = choose(sample, self.label, self.only, self.ignore, self.fields)
+        return Files(
+            paths=paths,
+            columns=tuple(sample.column_names),
+            fields=fields,
+            label=self.label,
+            rules=rules,
+            delimiter=delimiter,
+            bad_rows=self.bad_rows,
+            positive=self.positive,
+        )
+
+    def origin(self) -> dict[str, Any]:
+        """The settings less the place, and the sizes of the files."""
+        return {**self.values(), "raw": sizes(find(self.raw))}
+
+
+def choose(
+    sample: pa.Table, label: str, only: tuple[str, ...], ignore: tuple[str, ...], fields: dict[str, Rule]
+) -> tuple[tuple[str, ...], dict[str, Rule]]:
+    """The fields of a table and their rules, where the user gave none."""
+    names = sample.column_names
+    wanted = [label, *only, *ignore, *(rule.column for rule in fields.values() if rule.column)]
+    strange = [name for name in wanted if name not in names]
+    if strange:
+        raise DataError(unknown("data", strange[0], names))
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise DataError(f"Repeated column names: {', '.join(sorted(repeated))}. Names must differ. Rename them.")
+    extra = [name for name, rule in fields.items() if rule.column]  # a second field of a column
+    chosen = [*(only or (name for name in names if name != label)), *(name for name in extra if name not in only)]
+    kept = tuple(dict.fromkeys(name for name in chosen if name not in ignore and name != label))
+    if not kept:
+        raise DataError(f"No column is left to become a field beside the label '{label}'. Name some with data.only.")
+    return kept, {name: infer(name, sample[name]) for name in kept if name not in fields}
+
+
+def _same_headers(paths: tuple[Path, ...], delimiter: str) -> None:
+    first = text_header(paths[0], delimiter)
+    for path in paths[1:]:
+        other = text_header(path, delimiter)
+        if other != first:
+            raise DataError(
+                f"'{path}' has the columns {', '.join(other)}; '{paths[0]}' has {', '.join(first)}. "
+                "Allowed: the same columns in all files. Name files of one kind."
+            )

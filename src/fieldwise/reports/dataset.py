@@ -1,0 +1,41 @@
+"""What a dataset holds, as tables of plain cells."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+SPLIT_HEADS: Final = ("split", "rows", "clicks", "label rate")
+FIELD_HEADS: Final = ("field", "made by", "cardinality", "min count", "unknown %", "null %")
+
+
+def splits(info: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """One line for each split."""
+    for name, rows in info["rows"].items():
+        clicks = info["splits"][name]["clicks"]
+        yield name, f"{rows:,}", f"{clicks:,}", f"{clicks / max(1, rows):.2%}"
+
+
+def fields(info: dict[str, Any], rules: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """One line for each field; shares are of the rows of each split."""
+    for index, (field, entry) in enumerate(zip(info["fields"], rules, strict=True)):
+        yield (
+            field["name"],
+            _made_by(field["name"], entry),
+            f"{field['cardinality']:,}",
+            str(entry["rule"]["min_count"]),
+            _shares(info, "unknown", index),
+            _shares(info, "nulls", index),
+        )
+
+
+def _made_by(name: str, entry: dict[str, Any]) -> str:
+    rule = entry["rule"]
+    detail = {"quantile": f", {len(rule['edges']) + 1} bins", "width": f", bins of {rule['width']:g}"}
+    column = f" of {rule['column']}" if rule["column"] != name else ""
+    several = f", up to {entry['length']} values" if entry["several"] else ""
+    return f"{rule['kind']}{column}{detail.get(rule['kind'], '')}{several}"
+
+
+def _shares(info: dict[str, Any], what: str, index: int) -> str:
+    return "/".join(
+        f"{100 * split[what][index] / max(1, info['rows'][name]):.1f}" for name, split in info["splits"].items()
+    )

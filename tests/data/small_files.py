@@ -1,0 +1,69 @@
+"""Small raw files of every shape, drawn from a seed."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from fieldwise.data.avazu import COLUMNS
+
+AWKWARD = [
+    'say "hi"', "tab\there", "", None, "Ärger", "ärger", "日本", "😀", "z", "Z", "x" * 300, "007", "7", "7.0", "1e3",
+    "-0", " lead", "trail ", "a,b", "line\nbreak", "NULL", "NaN", "\\N", "'", "a|b", "\u00e9", "e\u0301", "%", "\\",
+]  # fmt: skip
+
+
+def criteo(path: Path, rows: int = 3_000) -> Path:
+    """Headerless tab-separated text with nulls, negative integers and integers on every bin edge."""
+    draw = np.random.default_rng(0)
+    lines = []
+    for row in range(rows):
+        integers = ["" if draw.random() < 0.1 else str(int(draw.integers(-3, 4_000))) for _ in range(12)]
+        texts = ["" if draw.random() < 0.05 else f"{int(draw.integers(0, 40)):08x}" for _ in range(26)]
+        lines.append("\t".join([str(row % 3 % 2), str(row), *integers, *texts]))  # I1 is every integer once
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def avazu(path: Path, rows: int = 2_000) -> Path:
+    """CSV with Avazu's header; a third of the ids are empty."""
+    draw = np.random.default_rng(1)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for row in range(rows):
+            hour = f"1410{21 + row % 7:02d}{row % 24:02d}"
+            rest = [f"{int(draw.integers(0, 9)):x}" for _ in range(len(COLUMNS) - 3)]
+            writer.writerow(["" if row % 3 == 0 else row, int(draw.random() < 0.2), hour, *rest])
+    return path
+
+
+def awkward_rows(rows: int = 2_000) -> list[dict[str, str | None]]:
+    """Text that breaks careless readers, numbers, several genres, a time and a split column."""
+    draw = np.random.default_rng(2)
+    return [
+        {
+            "text": AWKWARD[int(draw.integers(0, len(AWKWARD)))],
+            "größe, cm": None if draw.random() < 0.1 else str(round(float(draw.exponential(50)), 2)),
+            "count": str(int(draw.integers(0, 5_000))),
+            "few": str(int(draw.integers(0, 5))),
+            "genres": "|".join(sorted({"ab", "cd", "éf", "gh"} - {("ab", "cd", "éf", "gh")[i % 4]})[: i % 4]) or None,
+            "day": str(90 + i // 100),
+            "part": ("train", "valid", "train", "test", "train")[i % 5],
+            "click": str(int(draw.random() < 0.4)),
+        }
+        for i in range(rows)
+    ]
+
+
+def awkward(path: Path, rows: int = 2_000) -> Path:
+    """The awkward rows as CSV: null is nothing, empty text is a pair of quotes."""
+    found = awkward_rows(rows)
+
+    def cell(value: str | None) -> str:
+        return "" if value is None else '"' + value.replace('"', '""') + '"'
+
+    lines = [",".join(cell(name) for name in found[0])]
+    lines += [",".join(cell(value) for value in row.values()) for row in found]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,143 @@
+"""Careless raw rows: one clear line, exit code 2, nothing half-written."""
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fieldwise import pipeline
+from fieldwise.cli.options import settings_of
+from fieldwise.core.errors import FieldwiseError
+from fieldwise.data.store import Dataset
+
+GOOD = [f"{i % 2},{i % 7},u{i % 50}" for i in range(3_000)]
+
+
+def lines(**changes: str) -> list[str]:
+    """3,000 good lines, but for some (by number, the header is line 1)."""
+    found = list(GOOD)
+    for number, text in changes.items():
+        found[int(number.lstrip("_")) - 2] = text
+    return found
+
+
+def write(path: Path, rows: list[str], encoding: str = "utf-8") -> None:
+    path.write_bytes("\n".join(["click,a,b", *rows, ""]).encode(encoding))
+
+
+def prepare(raw: Path, out: Path, *sets: str, **flags: str) -> Dataset:
+    """What the command line does, in this process."""
+    given = {"source": "table", "label": "click", "raw": raw, **flags}
+    return pipeline.prepare(settings_of(None, None, list(sets), **given), out)
+
+
+def refused(raw: Path, folder: Path, *says: str, sets: tuple[str, ...] = (), **flags: str) -> None:
+    with pytest.raises(FieldwiseError) as caught:
+        prepare(raw, folder / "out", *sets, **flags)
+    message = str(caught.value)
+    for words in says:
+        assert words in message
+    assert len(message.splitlines()) == 1
+    assert [p.name for p in folder.iterdir() if "out" in p.name] == []
+
+
+def command(raw: Path, out: Path) -> list[str]:
+    """The same in a process of its own."""
+    start = [sys.executable, "-c", "from fieldwise.cli import main; main()", "prepare", "--out", str(out)]
+    return [*start, "--source", "table", "--label", "click", "--raw", str(raw)]
+
+
+CASES: dict[str, tuple[list[str], str, dict[str, Any], tuple[str, ...]]] = {
+    "too few columns": (lines(_1234="1,2"), "utf-8", {}, ("line 1,234:", "'1,2'", "--bad-rows skip")),
+    "too many columns": (lines(_77="1,2,3,4"), "utf-8", {}, ("line 77:", "'1,2,3,4'", "Bad rows in all: 1.")),
+    "label not 0/1": (
+        [f"{('yes', 'no')[i % 2]},{i % 7},u{i}" for i in range(300)],
+        "utf-8",
+        {},
+        ("holds ['no', 'yes']. Allowed: 0 and 1", """data.positive=["yes"]'"""),
+    ),
+    "empty label": (lines(_9=",1,u2"), "utf-8", {}, ("Label 'click' holds [None]",)),
+    "mapped to nothing": (GOOD, "utf-8", {"sets": ('data.positive=["5"]',)}, ("never is ['5']",)),
+    "one value": ([f"{i % 2},{i % 7},same" for i in range(300)], "utf-8", {}, ("one value alone in: 'b'",)),
+    "no training rows": (GOOD[:1], "utf-8", {}, ("No rows in split train",)),
+    "no rows": ([], "utf-8", {}, ("holds no rows",)),
+    "not UTF-8": ([f"{i % 2},{i % 7},é{i % 9}" for i in range(300)], "latin-1", {}, ("is not UTF-8", "iconv")),
+    "open quote": (lines(_300='1,"open,3'), "utf-8", {}, ("line 300:", "unterminated quote")),
+    "text for a number": (
+        [f"{i % 2},{'x' if i == 12_000 else i},u{i % 50}" for i in range(13_000)],
+        "utf-8",
+        {},
+        ("Field 'a' is binned as a number but holds ['x']", "data.fields.a.kind=category"),
+    ),
+    "unknown label": (GOOD, "utf-8", {"label": "clik"}, ("Did you mean 'click'?",)),
+    "unknown field": (GOOD, "utf-8", {"sets": ("data.fields.c.kind=category",)}, ("[data.fields] unknown 'c'",)),
+    "unknown rule": (GOOD, "utf-8", {"sets": ("data.fields.a.kindd=x",)}, ("[data.fields.a]", "Did you mean 'kind'?")),
+    "unknown key": (GOOD, "utf-8", {"sets": ('split.key=["c"]',)}, ("[split.key] unknown 'c'",)),
+    "unknown engine": (GOOD, "utf-8", {"engine": "dukdb"}, ("Did you mean 'duckdb'?",)),
+    "master without spark": (GOOD, "utf-8", {"master": "local"}, ("[engine] unknown 'master'",)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_files_are_refused(name: str, tmp_path: Path) -> None:
+    rows, encoding, flags, says = CASES[name]
+    write(tmp_path / "raw.csv", rows, encoding)
+    refused(tmp_path / "raw.csv", tmp_path, *says, **flags)
+
+
+def test_a_late_byte_that_is_not_utf8_is_found(tmp_path: Path) -> None:
+    write(tmp_path / "raw.csv", [f"{i % 2},{i % 7},{'é' if i == 20_000 else 'e'}" for i in range(30_000)], "latin-1")
+    refused(tmp_path / "raw.csv", tmp_path, "line 20,002:", "not utf-8")
+
+
+def test_bad_rows_can_be_skipped_and_are_counted(tmp_path: Path) -> None:
+    write(tmp_path / "raw.csv", lines(_5="1,2", _1234="1,2,3,4", _2000=""))  # an empty line is no row
+    data = prepare(tmp_path / "raw.csv", tmp_path / "out", bad_rows="skip")
+    assert (data.info["skipped"], sum(data.info["rows"].values())) == (2, 2_997)
+
+
+def test_folders_and_globs_without_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "a.json").write_text("{}")
+    refused(tmp_path / "raw", tmp_path, "holds no matching file", ".parquet")
+    refused(tmp_path / "raw" / "*.csv", tmp_path, "does not exist")
+    (tmp_path / "raw" / "b.parquet").write_text("no")
+    refused(tmp_path / "raw", tmp_path, "is no Parquet file")
+    (tmp_path / "raw" / "c.csv").write_text("a\n")
+    refused(tmp_path / "raw", tmp_path, "mixes text and Parquet")
+
+
+@pytest.mark.parametrize("limit", [20_000, 60_000], ids=["while the engine writes", "while rows are encoded"])
+def test_a_disk_that_fills_up_is_told(limit: int, tmp_path: Path) -> None:
+    write(tmp_path / "raw.csv", [f"{i % 2},{i % 7},u{i % 50}" for i in range(30_000)])
+    result = subprocess.run(
+        command(tmp_path / "raw.csv", tmp_path / "out"),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.startswith("fieldwise: No room left at")
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["raw.csv"]
+
+
+def test_a_killed_preparation_leaves_no_dataset_and_can_be_run_again(tmp_path: Path) -> None:
+    write(tmp_path / "raw.csv", [f"{i % 2},{i % 7},u{i}" for i in range(400_000)])
+    process = subprocess.Popen(command(tmp_path / "raw.csv", tmp_path / "out"), stdout=subprocess.DEVNULL)
+    work = tmp_path / ".out.partial"
+    while not work.exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    data = prepare(tmp_path / "raw.csv", tmp_path / "out")
+    assert not work.exists()
+    assert sum(data.info["rows"].values()) == 400_000

@@ -1,0 +1,144 @@
+"""New raw rows get the ids that the dataset's own rows got, from the folder alone."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fieldwise.core.errors import DataError
+from fieldwise.core.schema import PADDING
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.frame import Frame
+from fieldwise.data.prepare import prepare
+from fieldwise.data.rules import Rule
+from fieldwise.data.split import ColumnSplit, FileSplit, RandomSplit, TimeSplit
+from fieldwise.data.store import Dataset
+from fieldwise.data.table import Table
+from tests.data import small_files
+
+FIELDS = {"genres": Rule(separator="|"), "wide": Rule(column="größe, cm", kind="width", width=2.5)}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """The awkward rows, split by their column, so that the order of rows is known."""
+    folder = tmp_path_factory.mktemp("encoder")
+    source = Table(raw=small_files.awkward(folder / "a.csv"), label="click", fields=FIELDS, min_count=3)
+    return prepare(source, folder / "out", ColumnSplit(column="part"))
+
+
+def test_raw_rows_are_encoded_as_the_engine_s_were(data: Dataset) -> None:
+    rows = small_files.awkward_rows()
+    for part, split in (("train", data.train), ("valid", data.valid), ("test", data.test)):
+        chosen = [row for row in rows if row["part"] == part]
+        columns = {name: [row[name] for row in chosen] for name in chosen[0]}
+        assert np.array_equal(data.encoder.encode(columns), split.ids)
+        assert np.array_equal([int(label or 0) for label in columns["click"]], split.labels)
+
+
+def test_every_awkward_value_has_an_id_of_its_own(data: Dataset) -> None:
+    vocabulary = data.vocabulary("text")
+    assert set(vocabulary.values.to_pylist()) == set(small_files.AWKWARD)
+    ids = vocabulary.encode(pa.array(small_files.AWKWARD))
+    assert len(set(ids.tolist())) == len(small_files.AWKWARD)
+    assert vocabulary.encode(pa.array(["new", "7.00", "Ä"])).tolist() == [0, 0, 0]
+
+
+def test_vocabularies_are_ordered_by_count_then_utf8_bytes(data: Dataset) -> None:
+    vocabulary = data.vocabulary("text")
+    pairs = list(zip(vocabulary.counts.to_pylist(), vocabulary.values.to_pylist(), strict=True))
+    assert pairs == sorted(pairs, key=lambda p: (-p[0], p[1] is None, (p[1] or "").encode()))
+
+
+def test_several_values_and_padding(data: Dataset) -> None:
+    encoder = data.encoder
+    genres = encoder.fields[data.schema.names.index("genres")]
+    assert (genres.several, genres.length) == (True, 3)
+    known = genres.vocabulary.encode(pa.array(["ab", "éf", None]))
+    got = genres.ids(pa.array(["ab|éf", "new", None, "ab|ab|ab|ab"]))
+    pad = PADDING
+    ab, ef, null = known.tolist()
+    assert got.tolist() == [[ab, ef, pad], [0, pad, pad], [null, pad, pad], [ab, ab, ab]]
+    assert data.schema.places == len(data.schema) + 2
+    assert data.train.ids.shape[1] == data.schema.places
+
+
+def test_encoding_needs_no_engine(data: Dataset) -> None:
+    code = (
+        "import sys\n"
+        "for name in ('duckdb', 'ibis', 'pyspark', 'torch'): sys.modules[name] = None\n"
+        "from fieldwise.data.encoder import Encoder\n"
+        f"encoder = Encoder.open({str(data.folder)!r})\n"
+        "rows = {name: ['7', None] for name in encoder.columns}\n"
+        "print(encoder.encode(rows).shape)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout == f"(2, {data.schema.places})\n", result.stderr
+
+
+def test_numbers_and_text_of_the_same_look_have_the_same_id(data: Dataset) -> None:
+    few = data.encoder.fields[data.schema.names.index("few")]
+    assert few.ids(pa.array([0, 1, 4])).tolist() == few.ids(pa.array(["0", "1", "4"])).tolist()
+    count = data.encoder.fields[data.schema.names.index("count")]
+    assert count.ids(pa.array([17.0, 400])).tolist() == count.ids(pa.array(["17", "400"])).tolist()
+
+
+def test_what_cannot_be_encoded_is_refused(data: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="lack the columns text"):
+        data.encoder.encode({"few": ["1"]})
+    with pytest.raises(DataError, match="cannot encode rows"):
+        Encoder.open(tmp_path)
+
+
+def test_files_of_every_form_make_the_same_dataset(tmp_path: Path) -> None:
+    rows = small_files.awkward_rows(600)
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table.slice(0, 250), tmp_path / "1.parquet")
+    pq.write_table(table.slice(250), tmp_path / "2.parquet")
+    small_files.awkward(tmp_path / "a.csv", 600)
+    frame = pd.DataFrame({name: pd.Series([r[name] for r in rows], dtype=object) for name in rows[0]})
+    fingerprints = {
+        prepare(Table(raw=tmp_path / "a.csv", label="click", fields=FIELDS), tmp_path / "x").fingerprint,
+        prepare(Table(raw=tmp_path / "*.parquet", label="click", fields=FIELDS), tmp_path / "y").fingerprint,
+        prepare(Frame(frame=table, label="click", fields=FIELDS), tmp_path / "z").fingerprint,
+        prepare(Frame(frame=frame, label="click", fields=FIELDS), tmp_path / "zz").fingerprint,
+    }
+    assert len(fingerprints) == 1
+
+
+def test_lists_in_parquet_are_several_values(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    lists = [None if i % 17 == 0 else draw.integers(0, 5, i % 4).tolist() for i in range(400)]
+    table = pa.table({"tags": pa.array(lists, pa.list_(pa.int32())), "a": [i % 3 for i in range(400)],
+                      "click": [i % 2 for i in range(400)]})  # fmt: skip
+    data = prepare(Frame(frame=table, label="click"), tmp_path / "x")
+    assert data.schema.lengths == (3, 1)
+    assert set(data.vocabulary("tags").values.to_pylist()) == {0, 1, 2, 3, 4, None}
+    assert sorted(map(tuple, data.encoder.encode(table).tolist())) == sorted(
+        tuple(row) for split in (data.train, data.valid, data.test) for row in split.ids.tolist()
+    )
+
+
+def test_splits_by_time_key_and_files(tmp_path: Path) -> None:
+    raw = small_files.awkward(tmp_path / "a.csv", 2_000)  # 100 rows a day, days 90 to 109 as text
+    source = Table(raw=raw, label="click", fields=FIELDS)
+    by_time = prepare(source, tmp_path / "time", TimeSplit(column="day", shares=(0.6, 0.2, 0.2)))
+    assert by_time.info["rows"] == {"train": 1_200, "valid": 400, "test": 400}
+    days = {str(v) for v in by_time.vocabulary("day").values.to_pylist()}
+    assert days == {str(d) for d in range(90, 102)}, "9 is before 10 as a number, not as text"
+    rows = small_files.awkward_rows(2_000)
+    split = RandomSplit(seed=1, key=("text",))
+    by_key = prepare(source, tmp_path / "key", split)
+    batch = pa.RecordBatch.from_pylist(rows)
+    expected = np.bincount(split.assign(batch, ("text",)), minlength=3).tolist()
+    assert list(by_key.info["rows"].values()) == expected
+    small_files.awkward(tmp_path / "b.csv", 300)
+    by_file = prepare(source, tmp_path / "files", FileSplit(valid=tmp_path / "b.csv", test=raw))
+    assert by_file.info["rows"] == {"train": 2_000, "valid": 300, "test": 2_000}
+    assert np.array_equal(by_file.train.ids, by_file.test.ids)
+    assert np.array_equal(by_file.valid.ids, by_file.encoder.encode(pa.RecordBatch.from_pylist(rows[:300])))
