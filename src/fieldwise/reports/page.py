@@ -3,8 +3,10 @@
 import html
 import json
 import re
-from importlib import metadata, resources
+from importlib import resources
 from typing import Any, Final
+
+import fieldwise
 
 LIBRARIES: Final = {
     "d3": ("d3.min.js", "D3 7.9.2, ISC licence"),
@@ -19,9 +21,7 @@ SCRIPTS: Final = {
 
 def page(data: dict[str, Any]) -> str:
     """The page for a run's or a comparison's data."""
-    made = (
-        f"fieldwise {metadata.version('fieldwise')}; charts by {' and '.join(what for _, what in LIBRARIES.values())}"
-    )
+    made = f"fieldwise {fieldwise.__version__}; charts by {' and '.join(what for _, what in LIBRARIES.values())}"
     parts = {
         "TITLE": html.escape(str(data["title"])),
         "STYLE": _asset("page.css"),
