@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fieldwise.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from fieldwise import data, gates, models, searches
     from fieldwise.core.budget import Budget
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from fieldwise.train.evaluate import evaluate
     from fieldwise.train.stages import pretrain, retrain
     from fieldwise.train.task import Task
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Budget": "fieldwise.core.budget",

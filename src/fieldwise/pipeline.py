@@ -23,13 +23,13 @@ import tomli_w
 import torch
 from safetensors.torch import save_file
 
-import fieldwise
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import replacing, write_json, write_text
 from fieldwise.core.mask import Mask
 from fieldwise.core.names import name_of
 from fieldwise.core.records import RunRecord, StageRecord
+from fieldwise.core.version import __version__
 from fieldwise.data import SOURCES
 from fieldwise.data.prepare import prepare as prepare_rows
 from fieldwise.data.store import Dataset
@@ -200,7 +200,7 @@ def _record(job: Job, data: Dataset, task: Task, budget: Budget, last: StageReco
         device=str(task.torch_device),
         settings=job.settings.values(),
         versions={
-            "fieldwise": fieldwise.__version__,
+            "fieldwise": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,

@@ -6,7 +6,7 @@ import re
 from importlib import resources
 from typing import Any, Final
 
-import fieldwise
+from fieldwise.core.version import __version__
 
 LIBRARIES: Final = {
     "d3": ("d3.min.js", "D3 7.9.2, ISC licence"),
@@ -21,7 +21,7 @@ SCRIPTS: Final = {
 
 def page(data: dict[str, Any]) -> str:
     """The page for a run's or a comparison's data."""
-    made = f"fieldwise {fieldwise.__version__}; charts by {' and '.join(what for _, what in LIBRARIES.values())}"
+    made = f"fieldwise {__version__}; charts by {' and '.join(what for _, what in LIBRARIES.values())}"
     parts = {
         "TITLE": html.escape(str(data["title"])),
         "STYLE": _asset("page.css"),
