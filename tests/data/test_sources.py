@@ -155,7 +155,7 @@ def test_what_is_not_movielens_is_refused(tmp_path: Path, movielens_zip: Path) -
         prepare(MovieLens1M(raw=tmp_path / "absent"), tmp_path / "out")
 
 
-DATA = Path(os.environ.get("FIELDWISE_DATA", "../shared/data"))
+DATA = Path(os.environ.get("FIELDWISE_DATA", "no-such-folder"))
 REAL = DATA / "ml-1m.zip"
 
 
