@@ -1,6 +1,5 @@
 """Settings are frozen, validated values; files and flags become them, with every problem told at once."""
 
-import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -85,11 +84,6 @@ def _toml_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def fingerprint(value: Any) -> str:
-    """Sixteen hex digits that stand for a plain value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def differing(old: Any, new: Any, where: str = "") -> list[str]:
