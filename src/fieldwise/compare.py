@@ -29,7 +29,7 @@ from fieldwise.pipeline import prepare
 from fieldwise.reports import write
 from fieldwise.reports.comparison import markdown
 from fieldwise.reports.statistics import summarise
-from fieldwise.run_folder import Quiet, Watcher, agree, read
+from fieldwise.run_folder import Quiet, Watcher, check, read
 from fieldwise.train.task import choose_device
 
 
@@ -76,12 +76,8 @@ def _open(settings: CompareSettings, out: Path, watcher: Watcher) -> Work:
     choose_device(shared.run.device)
     given = shared.run.dataset
     data = Dataset.open(given) if given else prepare(shared, out / "dataset", watcher)
-    for pair, run in settings.runs.items():
-        for budget in run.run.budgets:
-            budget.limit(data.schema.layout(run.model.width))
-        for folder, values in job_of(settings, out, pair).stages(data):
-            if (folder / "stage.json").exists():
-                agree(folder, values)
+    for pair in settings.runs:
+        check(job_of(settings, out, pair), data)
     write_text(out / "settings.toml", tomli_w.dumps(settings.values()))
     return Work(settings, out, data.folder)
 

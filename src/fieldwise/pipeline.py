@@ -24,7 +24,6 @@ import torch
 from safetensors.torch import save_file
 
 from fieldwise.core.budget import Budget
-from fieldwise.core.errors import RunError
 from fieldwise.core.files import replacing, write_json, write_text
 from fieldwise.core.mask import Mask
 from fieldwise.core.names import name_of
@@ -35,9 +34,10 @@ from fieldwise.data.prepare import prepare as prepare_rows
 from fieldwise.data.store import Dataset
 from fieldwise.exports.folder import export, load
 from fieldwise.models import MODELS
-from fieldwise.reports import markdown, write
+from fieldwise.reports import write
 from fieldwise.reports.journal import Journal
-from fieldwise.run_folder import Job, Quiet, Several, Watcher, agree, begin, end, need, read
+from fieldwise.reports.run_view import open_run
+from fieldwise.run_folder import Job, Quiet, Several, Watcher, begin, check, end, need, read
 from fieldwise.run_settings import RunSettings
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import SearchResult
@@ -80,15 +80,10 @@ def retrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) ->
 
 
 def report(out: Path) -> list[RunRecord]:
-    """Writes report.md over every complete search of a run folder, and returns their records."""
-    if not out.is_dir():
-        raise RunError(f"'{out}' is no run folder. Name a folder that `fieldwise run --out` made.")
-    paths = sorted(out.glob("seed-*/retrain/*/record.json"), key=_place)
-    if not paths:
-        raise RunError(f"'{out}' holds no complete search: seed-*/retrain/*/record.json is missing. Run it first.")
-    records = [RunRecord.model_validate(read(path)) for path in paths]
-    write_text(out / "report.md", markdown.report(records))
-    return records
+    """Writes report.md and report.html over every complete search of a run folder, and returns their records."""
+    write.md(out)
+    write.html(out)
+    return open_run(out).records
 
 
 def run(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> list[RunRecord]:
@@ -100,7 +95,6 @@ def run(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> lis
             search_one(job, data, seed, budget)
             retrain_one(job, data, seed, budget)
     records = report(out)
-    write.html(out)
     write_json(out / "record.json", [record.to_json() for record in records])
     return records
 
@@ -112,11 +106,7 @@ def _open(settings: RunSettings, out: Path, watcher: Watcher | None) -> tuple[Jo
     given = settings.run.dataset
     data = Dataset.open(given) if given else prepare(settings, out / "dataset", watcher)
     job = Job(settings, out, Several((watcher, Journal(out))))
-    for budget in settings.run.budgets:
-        budget.limit(data.schema.layout(settings.model.width))
-    for folder, values in job.stages(data):
-        if (folder / "stage.json").exists():
-            agree(folder, values)
+    check(job, data)
     write_text(out / "settings.toml", tomli_w.dumps(settings.values()))
     return job, data
 
@@ -217,10 +207,3 @@ def _write_traces(result: SearchResult, folder: Path) -> None:
         with replacing(folder / f"trace-{place}.safetensors") as work:
             about = {"limit": str(trace.limit), "every": str(trace.every)}
             save_file(trace.tensors(), work, metadata=about)
-
-
-def _place(path: Path) -> tuple[int, int, str]:
-    """Seeds in order, then budgets by number."""
-    budget = path.parent.name
-    number = "".join(c for c in budget.split("-")[0] if c.isdigit())
-    return int(path.parents[2].name.removeprefix("seed-")), int(number or 0), budget

@@ -122,6 +122,16 @@ def end(folder: Path, record: StageRecord | RunRecord) -> None:
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
 
 
+def check(job: Job, data: Dataset) -> None:
+    """Refuses, before any work, a budget that cannot be met and stages that were made with other settings."""
+    settings = job.settings
+    for budget in settings.run.budgets:
+        budget.limit(data.schema.layout(settings.model.width))
+    for folder, values in job.stages(data):
+        if (folder / "stage.json").exists():
+            agree(folder, values)
+
+
 def agree(folder: Path, values: Values) -> None:
     """Refuses a stage folder that was made with other settings, and names the keys."""
     changed = differing(read(folder / "stage.json"), values)
