@@ -44,8 +44,7 @@ def test_the_mixture_s_step_moves_theta_alone_and_lowers_the_loss(start: Task) -
     net, found = mixture(start, AutoDim(candidates=(1, 2, 4), batch=600, eta=0.05))
     net.train()
     before = {key: t.clone() for key, t in net.state_dict().items()}
-    found.begin_epoch()
-    found.step()
+    found.step(next(start.valid.endless(600)))
     assert found.steps == 1
     assert torch.isfinite(found.theta).all()
     assert (found.theta != 0).any()

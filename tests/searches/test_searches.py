@@ -1,6 +1,7 @@
 """The contract of every search."""
 
 import shutil
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -119,7 +120,8 @@ def test_a_masked_column_whose_return_lowers_the_loss_comes_back(start: Task) ->
     """With the wind almost still, masked columns move by their gradient alone."""
     assert start.start is not None
     model = start.starting_model()
-    stage = Stage(HAM(batch=256, gate={"eta": 1.0, "mu": 1e-12}), start, model, Mask.all(model.layout), BUDGETS[0])
+    settings = HAM(batch=256, epochs=11, gate={"eta": 1.0, "mu": 1e-12})
+    stage = Stage(settings, start, model, Mask.all(model.layout), BUDGETS[0])
     stage.gate.alpha[:4] = -1e-4  # the user's columns, which the labels need
     ids, labels = (torch.from_numpy(x) for x in (start.valid_rows.ids, start.valid_rows.labels))
     values = stage.gate.draw().requires_grad_()
@@ -128,19 +130,17 @@ def test_a_masked_column_whose_return_lowers_the_loss_comes_back(start: Task) ->
     assert values.grad is not None
     helps = values.grad[:4] < 0
     assert helps.any(), "the return of some column lowers the loss"
-    stage._begin_epoch()
-    for _ in range(200):
-        stage._gate_step()
+    for batch in islice(start.valid.endless(256), 200):
+        stage._gate_step(batch)
     assert stage.gate.live()[:4][helps].all()
-    assert sum(int(n) for n in stage.trace.reactivated) >= int(helps.sum())
+    assert int(stage.trace.tensors()["reactivated"].sum()) >= int(helps.sum())
 
 
 def test_the_gate_s_step_touches_neither_weights_nor_statistics(start: Task) -> None:
     model = start.starting_model()
     before = {key: t.clone() for key, t in model.state_dict().items()}
     stage = Stage(HAM(batch=256), start, model, Mask.all(model.layout), BUDGETS[0])
-    stage._begin_epoch()
-    stage._gate_step()
+    stage._gate_step(next(start.valid.endless(256)))
     assert all(torch.equal(before[key], t) for key, t in model.state_dict().items())
     assert all(weight.grad is None for weight in model.parameters())
 
@@ -192,7 +192,7 @@ def test_an_interrupted_search_ends_with_the_same_mask_and_trace(name: str, star
 def stopped(ham: HAM, costs: list[float], aucs: list[float]) -> bool:
     """Whether a search of one step an epoch would stop after these costs and AUCs; the target is 10."""
 
-    trace = SimpleNamespace(live=costs, cost=[torch.tensor(c) for c in costs])
+    trace = SimpleNamespace(steps=len(costs), tensors=lambda: {"cost": torch.tensor(costs)})
     stage = SimpleNamespace(gate=SimpleNamespace(limit=10), trace=trace)
     history = [Epoch(epoch=i, loss=1.0, auc=a, log_loss=1.0, seconds=0.1) for i, a in enumerate([0.9, *aucs])]
     return ham.stop(cast(Stage, stage), history)

@@ -40,7 +40,7 @@ class HamGate(Gate):
     def step(self, grad: Tensor) -> None:
         """The straight-through step, the same for live and masked columns."""
         wind = torch.sign((self.costs * (self.alpha > 0)).sum() - self.limit).double()
-        self.alpha = self.alpha - self._eta * grad.double() - self._mu * wind
+        self.alpha.copy_(self.alpha - self._eta * grad.double() - self._mu * wind)
 
     def settled(self, mask: Tensor) -> Tensor:
         """The selected mask itself: what HAM evaluates is what it selects."""

@@ -29,7 +29,7 @@ class HamPGate(Gate):
 
     def draw(self) -> Tensor:
         """Zeros and ones, drawn anew for every forward."""
-        noise = torch.rand(len(self.alpha), dtype=torch.float64).to(self.alpha.device)
+        noise = torch.rand(len(self.alpha), dtype=torch.float64, device=self.alpha.device)
         return (noise < self.alpha).float()
 
     def mean(self) -> Tensor:
@@ -38,4 +38,4 @@ class HamPGate(Gate):
 
     def step(self, grad: Tensor) -> None:
         """A straight-through step on the chances."""
-        self.alpha = (self.alpha - self._eta * grad.double()).clamp(0, 1)
+        self.alpha.copy_((self.alpha - self._eta * grad.double()).clamp(0, 1))

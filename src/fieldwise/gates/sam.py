@@ -32,4 +32,4 @@ class SamGate(Gate):
 
     def step(self, grad: Tensor) -> None:
         """A gradient step, clipped to [0, 1]."""
-        self.alpha = (self.alpha - self._eta * grad.double()).clamp(0, 1)
+        self.alpha.copy_((self.alpha - self._eta * grad.double()).clamp(0, 1))

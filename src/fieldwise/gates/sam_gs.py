@@ -37,7 +37,7 @@ class SamGSGate(Gate):
 
     def draw(self) -> Tensor:
         """Values under fresh noise."""
-        noise = torch.rand(len(self.alpha), dtype=torch.float64).clamp(EDGE, 1 - EDGE).to(self.alpha.device)
+        noise = torch.rand(len(self.alpha), dtype=torch.float64, device=self.alpha.device).clamp(EDGE, 1 - EDGE)
         self._drawn = torch.sigmoid((torch.logit(self.alpha) + torch.logit(noise)) / self._temperature)
         return self._drawn.float()
 
@@ -49,4 +49,4 @@ class SamGSGate(Gate):
         """A gradient step through the noise last drawn, clipped into (0, 1)."""
         inner = self._drawn * (1 - self._drawn) / self._temperature  # by the sigmoid's argument
         slope = inner / (self.alpha * (1 - self.alpha))
-        self.alpha = (self.alpha - self._eta * grad.double() * slope).clamp(EDGE, 1 - EDGE)
+        self.alpha.copy_((self.alpha - self._eta * grad.double() * slope).clamp(EDGE, 1 - EDGE))

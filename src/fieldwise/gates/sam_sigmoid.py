@@ -35,4 +35,4 @@ class SamSigmoidGate(Gate):
     def step(self, grad: Tensor) -> None:
         """A gradient step through the sigmoid."""
         value = torch.sigmoid(self.alpha)
-        self.alpha = self.alpha - self._eta * grad.double() * value * (1 - value)
+        self.alpha.copy_(self.alpha - self._eta * grad.double() * value * (1 - value))

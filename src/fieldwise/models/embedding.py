@@ -1,10 +1,22 @@
 """The tables of all fields, and the flat vector they give."""
 
+from collections.abc import Callable, Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fieldwise.core.schema import PADDING, UNKNOWN, Layout, Schema
+
+Reader = Callable[[nn.Parameter, Tensor], Tensor]
+"""Reads rows of a table: weights (rows, width) and row numbers (B, n) to (B, n, width)."""
+
+
+def read(table: nn.Parameter, rows: Tensor) -> Tensor:
+    """Rows of a table as they stand, (B, n, width)."""
+    if table.is_cuda:
+        return functional.embedding(rows, table)
+    return table.index_select(0, rows.flatten()).view(*rows.shape, -1)  # its gradient is quicker to sum on a CPU
 
 
 class FieldEmbedding(nn.Module):
@@ -18,6 +30,8 @@ class FieldEmbedding(nn.Module):
     def __init__(self, layout: Layout, init: float) -> None:
         super().__init__()
         self.layout = layout
+        self.reader: Reader = read
+        """How tables are read; an optimiser that moves rows only when they are read puts itself here."""
         self._groups = by_width(layout)
         self.tables = nn.ParameterDict()
         for width, fields in self._groups.items():
@@ -40,6 +54,11 @@ class FieldEmbedding(nn.Module):
         table: Tensor = self.tables[str(width)]
         return table[start : start + counts[field]]
 
+    def places(self) -> Iterator[tuple[nn.Parameter, int]]:
+        """The stacked tables, and how many ids of a row each is read by."""
+        for width in self._groups:
+            yield self.tables[str(width)], len(self.get_buffer(f"places_{width}"))
+
     def forward(self, ids: Tensor) -> Tensor:
         """The concatenated embedding v of the paper, (B, S)."""
         parts: dict[int, Tensor] = {}
@@ -48,7 +67,7 @@ class FieldEmbedding(nn.Module):
             rows = ids if len(places) == ids.shape[1] else ids[:, places]
             if len(places) == len(fields):
                 rows = rows + self.get_buffer(f"offsets_{width}")
-                found = functional.embedding(rows, self.tables[str(width)])  # (B, fields, width)
+                found = self.reader(self.tables[str(width)], rows)  # (B, fields, width)
             else:
                 found = self._pooled(rows, width, len(fields))
             if len(self._groups) == 1:
@@ -61,7 +80,7 @@ class FieldEmbedding(nn.Module):
         owners = self.get_buffer(f"owners_{width}")
         there = rows != PADDING  # (B, places)
         rows = torch.where(there, rows + self.get_buffer(f"offsets_{width}"), 0)
-        found = functional.embedding(rows, self.tables[str(width)]) * there.unsqueeze(2)  # (B, places, width)
+        found = self.reader(self.tables[str(width)], rows) * there.unsqueeze(2)  # (B, places, width)
         sums = found.new_zeros(len(rows), fields, width).index_add(1, owners, found)
         counts = found.new_zeros(len(rows), fields).index_add(1, owners, there.to(found.dtype))
         return sums / counts.clamp(min=1).unsqueeze(2)

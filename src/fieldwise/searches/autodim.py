@@ -6,7 +6,6 @@ chance that its field is wider than the columns before it, so fields grow from c
 every field from its smallest, until the budget is spent; only what is left at the edge may fall between two candidates.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -70,8 +69,7 @@ class AutoDim(Restarting):
             evaluate=lambda: evaluate(net, task.valid, mixture.mean()),
             stop=lambda _: False,
             keep_best=False,
-            begin_epoch=mixture.begin_epoch,
-            before_step=mixture.step,
+            valid_step=mixture.step,
             beside=mixture,
         )
         history = fit(net, task, training, plan, folder, listener)
@@ -148,7 +146,6 @@ class Mixture:
         self._allowed = torch.from_numpy(widths > 0).to(task.torch_device)
         self.theta = torch.zeros(widths.shape, device=task.torch_device, requires_grad=True)
         self._adam = torch.optim.Adam([self.theta], lr=settings.eta, fused=True)
-        self._valid: Iterator[Batch] = iter(())
         self.steps = 0
 
     @property
@@ -169,13 +166,8 @@ class Mixture:
         """Chances without noise, for an evaluation."""
         return torch.softmax(self.logits().detach() / self.temperature, 1)
 
-    def begin_epoch(self) -> None:
-        """New passes over the validation rows."""
-        self._valid = self._task.valid.endless(self._settings.batch)
-
-    def step(self) -> None:
+    def step(self, batch: Batch) -> None:
         """One step of theta on a validation batch; no weight gets a gradient, no statistics move."""
-        batch = next(self._valid)
         self._net.eval()
         loss = functional.binary_cross_entropy_with_logits(self._net(batch.ids, self.draw()), batch.labels)
         (self.theta.grad,) = torch.autograd.grad(loss, self.theta)

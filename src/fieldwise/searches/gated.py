@@ -4,7 +4,7 @@ The framework of the paper (Algorithm 1, Search). Ours: the exact finish (the be
 and that the gate's step sees the model as an evaluation sees it, without touching its statistics.
 """
 
-from collections.abc import Iterator
+import math
 from pathlib import Path
 
 import torch
@@ -24,7 +24,7 @@ from fieldwise.models.model import CTRModel
 from fieldwise.searches.search import Search, SearchResult
 from fieldwise.searches.trace import Trace
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import CHECK_EVERY, Listener, Plan, Silence, Training, fit
+from fieldwise.train.loop import Listener, Plan, Silence, Training, fit
 from fieldwise.train.task import Task
 
 
@@ -59,12 +59,12 @@ class Gated(Search):
             model, mask = stage.small, stage.mask
             done.append(stage)
         summary = SearchSummary(
-            steps=sum(len(stage.trace.live) for stage in done),
+            steps=sum(stage.trace.steps for stage in done),
             epochs=sum(len(stage.history) - 1 for stage in done),
             evaluated_auc=done[-1].evaluated_auc,
             selected_auc=evaluate(model, task.valid).auc,
             raw_live=done[-1].raw_live,
-            reactivations=sum(int(n) for stage in done for n in stage.trace.reactivated),
+            reactivations=sum(int(stage.trace.tensors()["reactivated"].sum()) for stage in done),
         )
         history = tuple(epoch for stage in done for epoch in stage.history)
         traces = tuple(stage.trace for stage in done)
@@ -80,9 +80,9 @@ class Stage:
         self._before, self._budget = before, budget
         costs = torch.from_numpy(budget.costs(model.layout)).to(task.torch_device)
         self.gate: Gate = settings.gate.build(costs, budget.limit(model.layout))
-        self.trace = Trace.over(before, self.gate.limit, settings.trace_every)
+        steps = settings.epochs * math.ceil(len(task.train) / settings.batch)
+        self.trace = Trace.over(before, self.gate.limit, settings.trace_every, steps, task.torch_device)
         self.history: list[Epoch] = []
-        self._valid: Iterator[Batch] = iter(())
         self._owners = torch.from_numpy(model.layout.owners)
         self._listener: Listener = Silence()
 
@@ -96,8 +96,9 @@ class Stage:
             evaluate=lambda: evaluate(self._model, self._task.valid, self.gate.mean()),
             stop=lambda history: settings.stop(self, history),
             keep_best=False,
-            begin_epoch=self._begin_epoch,
-            before_step=self._gate_step,
+            valid_step=self._gate_step,
+            look=self._tell,
+            same_steps=True,
             beside=self,
         )
         self.history = fit(self._model, self._task, training, plan, folder, listener)
@@ -108,32 +109,28 @@ class Stage:
         self.mask = self._before.then(inner)
         self.small = compact(self._model, inner).eval()
 
-    def _begin_epoch(self) -> None:
-        self._valid = self._task.valid.endless(self._settings.batch)
-
-    def _gate_step(self) -> None:
+    def _gate_step(self, batch: Batch) -> None:
         """One step of the gate on a validation batch; no weight gets a gradient."""
-        batch = next(self._valid)
-        values = self.gate.draw().requires_grad_()
-        self._model.eval()
+        model, values = self._model, self.gate.draw().requires_grad_()
+        model.eval()
+        with torch.no_grad():
+            v = model.embedding(batch.ids)  # (B, S)
         with torch.enable_grad():
-            loss = functional.binary_cross_entropy_with_logits(self._model(batch.ids, values), batch.labels)
+            logits = model.logits(batch.ids, v * values).float()
+            loss = functional.binary_cross_entropy_with_logits(logits, batch.labels)
         (grad,) = torch.autograd.grad(loss, values)
-        self._model.train()
+        model.train()
         before = self.gate.live()
-        if len(self.trace.live) % CHECK_EVERY == 0:
-            self._tell(before)
         self.gate.step(grad)
         self.trace.record(self.gate, before, self.gate.live())
 
-    def _tell(self, live: Tensor) -> None:
-        """Tells the listener what is live; it waits for the GPU, so it is not done at every step."""
+    def _tell(self) -> None:
+        """Tells the listener what is live."""
+        live = self.gate.live()
         names = self._model.layout.schema.names
         widths = self._owners[live.cpu()].bincount(minlength=len(names)).tolist()
         cost = int((self.gate.costs * live).sum())
-        self._listener.gate(
-            len(self.trace.live), sum(widths), cost, self.gate.limit, dict(zip(names, widths, strict=True))
-        )
+        self._listener.gate(self.trace.steps, sum(widths), cost, self.gate.limit, dict(zip(names, widths, strict=True)))
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps beside the model."""
@@ -141,7 +138,7 @@ class Stage:
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Takes a checkpoint back."""
-        self.gate.alpha = tensors["alpha"]
+        self.gate.alpha.copy_(tensors["alpha"])
         self.trace.restore(tensors)
 
 
@@ -159,8 +156,8 @@ class HAM(Gated):
         """Near the target, and the best of the epochs there is `patience` epochs old."""
         if not self.patience or len(history) < 2:
             return False
-        steps = len(stage.trace.live) // (len(history) - 1)
-        costs = torch.stack(stage.trace.cost).float().cpu().split(steps)
+        steps = stage.trace.steps // (len(history) - 1)
+        costs = stage.trace.tensors()["cost"].float().split(steps)
         gap = [abs(float(cost[-max(1, steps // 10) :].mean()) / stage.gate.limit - 1) for cost in costs]
         away = [place for place, distance in enumerate(gap, start=1) if distance > self.near]
         aucs = [epoch.auc for epoch in history][max(away, default=0) + 1 :]

@@ -63,6 +63,7 @@ class PEP(Restarting):
             keep_best=False,
             before_step=watch.step,
             penalty=lambda: net.decay(self.decay),
+            every_row=True,
             beside=watch,
         )
         history = fit(net, task, training, plan, folder, listener)

@@ -1,6 +1,6 @@
 """What a gated search leaves to look at, step by step."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,35 +19,44 @@ class Trace:
     """The stage's target, in the budget's unit."""
     every: int
     """Steps between two recorded rows of scores."""
-    live: list[Tensor] = field(default_factory=list)
-    """Live columns before each step."""
-    cost: list[Tensor] = field(default_factory=list)
-    """Their cost, in the budget's unit."""
-    reactivated: list[Tensor] = field(default_factory=list)
-    """Masked columns that came back, per step."""
-    scores: list[Tensor] = field(default_factory=list)
-    """The gate's scores every so many steps, (columns,) each."""
+    _counts: Tensor
+    """For each step the stage may take: live columns before it, their cost, and masked columns that came back."""
+    _scores: Tensor
+    """The gate's scores every so many steps."""
+    _at: Tensor
+    """Steps recorded, (1,)."""
 
     @classmethod
-    def over(cls, mask: Mask, limit: int, every: int) -> "Trace":
-        """An empty trace of a search among a mask's columns."""
-        return cls(torch.from_numpy(mask.indices), limit, every)
+    def over(cls, mask: Mask, limit: int, every: int, steps: int, device: torch.device) -> "Trace":
+        """An empty trace of a search of at most so many steps among a mask's columns."""
+        columns = torch.from_numpy(mask.indices)
+        counts = torch.zeros(steps, 3, dtype=torch.int64, device=device)
+        scores = torch.zeros(steps // every + 1, len(columns), dtype=torch.float64, device=device)
+        return cls(columns, limit, every, counts, scores, torch.zeros(1, dtype=torch.int64, device=device))
 
     def record(self, gate: Gate, before: Tensor, after: Tensor) -> None:
         """One step of the gate, with its live columns before and after."""
-        if len(self.live) % self.every == 0:
-            self.scores.append(gate.scores().clone())
-        self.live.append(before.sum())
-        self.cost.append((gate.costs * before).sum())
-        self.reactivated.append((after & ~before).sum())
+        counts = torch.stack([before.sum(), (gate.costs * before).sum(), (after & ~before).sum()])
+        self._counts.index_copy_(0, self._at, counts.unsqueeze(0))
+        place = self._at // self.every
+        scores = torch.where(self._at % self.every == 0, gate.scores(), self._scores[place])
+        self._scores.index_copy_(0, place, scores)
+        self._at += 1
+
+    @property
+    def steps(self) -> int:
+        """Steps recorded."""
+        return int(self._at)
 
     def tensors(self) -> dict[str, Tensor]:
         """The trace as arrays: one entry per step, and one row of scores per interval."""
-        lists = {"live": self.live, "cost": self.cost, "reactivated": self.reactivated, "scores": self.scores}
-        arrays = {name: torch.stack(values).cpu() for name, values in lists.items() if values}
-        return {**arrays, "columns": self.columns}
+        live, cost, reactivated = self._counts[: self.steps].cpu().unbind(1)
+        scores = self._scores[: -(-self.steps // self.every)].cpu()
+        return {"live": live, "cost": cost, "reactivated": reactivated, "scores": scores, "columns": self.columns}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Takes arrays back."""
-        for name in ("live", "cost", "reactivated", "scores"):
-            setattr(self, name, list(tensors[name].unbind(0)) if name in tensors else [])
+        counts = torch.stack([tensors[name] for name in ("live", "cost", "reactivated")], 1)
+        self._counts[: len(counts)] = counts
+        self._scores[: len(tensors["scores"])] = tensors["scores"]
+        self._at.fill_(len(counts))

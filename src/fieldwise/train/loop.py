@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -15,13 +15,16 @@ from torch.nn import functional
 from fieldwise.core.errors import TrainingError
 from fieldwise.core.records import Epoch, Metrics
 from fieldwise.core.settings import Settings
+from fieldwise.data.batches import Batch
 from fieldwise.train import checkpoint
+from fieldwise.train.capture import Captured
 from fieldwise.train.checkpoint import Tensors, named, under, weights
+from fieldwise.train.optimiser import Method, Optimiser
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
-CHECK_EVERY: Final = 100
-"""Steps between looks at the loss; each look waits for the GPU."""
+CHECK_EVERY: Final = {"cpu": 100, "cuda": 1000}
+"""Steps between looks at the loss and at the gate; each look waits for a GPU."""
 
 
 class Training(Settings):
@@ -30,7 +33,11 @@ class Training(Settings):
     batch: int = Field(2048, ge=2)
     """Rows per step."""
     learning_rate: float = Field(1e-3, gt=0)
-    """Of Adam."""
+    """Of the optimiser."""
+    optimiser: Method = "adam"
+    """adam; dense-adam, which does the same by moving every row at every step; or rowwise-adagrad for the tables."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of matrix products; weights and their moments are always float32."""
     epochs: int = Field(50, ge=1)
     """At most so many passes over the training rows."""
     patience: int = Field(2, ge=1)
@@ -87,11 +94,20 @@ class Plan:
     """Whether to stop after these epochs."""
     keep_best: bool
     """Whether to end with the weights of the best validation AUC, or with the last."""
-    begin_epoch: Callable[[], None] = lambda: None
-    before_step: Callable[[], None] = lambda: None
+    before_step: Callable[[], None] | None = None
     """Called before every step on a training batch."""
+    valid_step: Callable[[Batch], None] | None = None
+    """Called before every step on a training batch, with a batch of validation rows."""
+    look: Callable[[], None] = lambda: None
+    """Called now and then between steps; it may wait for a GPU."""
     penalty: Callable[[], Tensor] | None = None
     """Added to the loss."""
+    every_row: bool = False
+    """Whether the penalty has a gradient in every row of every table."""
+    after_step: Callable[[], None] = lambda: None
+    """Called after every step on a training batch."""
+    same_steps: bool = False
+    """Whether all steps run the same kernels on the same tensors, so that a GPU can record one and repeat it."""
     beside: Stateful | None = None
     """Kept in checkpoints beside the model."""
 
@@ -109,55 +125,80 @@ def fit(
     With a folder, a checkpoint is written after every epoch, and a training found there goes on.
     """
     listener = listener or Silence()
-    optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, fused=True)
-    history, best = _resume(model, optimiser, plan, folder, task)
+    work = _Work(model, task, settings, plan, listener)
+    history, best = _resume(model, work.optimiser, plan, folder, task)
     while len(history) <= settings.epochs and not plan.stop(history):
         started, number = time.perf_counter(), len(history)
         loss = None
         if number:
             with randomness(task.seed, plan.stage, number):
-                loss = _epoch(model, optimiser, task, settings, plan, number, listener)
+                loss = work.epoch(number)
         metrics = plan.evaluate()
         seconds = time.perf_counter() - started
         history.append(Epoch(epoch=number, loss=loss, auc=metrics.auc, log_loss=metrics.log_loss, seconds=seconds))
         if plan.keep_best and metrics.auc == max(epoch.auc for epoch in history):
             best = weights(model)
         if folder:
-            _save(folder, model, optimiser, plan, best, history)
+            _save(folder, model, work.optimiser, plan, best, history)
         listener.epoch(plan.stage, history[-1])
     if best:
         model.load_state_dict(best)
     return history
 
 
-def _epoch(
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    task: Task,
-    settings: Training,
-    plan: Plan,
-    number: int,
-    listener: Listener,
-) -> float:
-    """One pass over the training rows; the mean loss, penalty left out."""
-    model.train()
-    plan.begin_epoch()
-    steps = math.ceil(len(task.train) / settings.batch)
-    losses = torch.zeros(steps, device=task.torch_device)
-    for step, batch in enumerate(task.train.shuffled(settings.batch)):
-        if len(batch.labels) < 2:
-            continue  # batch normalisation needs two rows
-        plan.before_step()
-        loss = functional.binary_cross_entropy_with_logits(plan.forward(batch.ids), batch.labels)
-        total = loss if plan.penalty is None else loss + plan.penalty()
-        optimiser.zero_grad(set_to_none=True)
-        total.backward()
-        optimiser.step()
-        losses[step] = loss.detach()
-        if (step + 1) % CHECK_EVERY == 0 or step + 1 == steps:
-            _check(losses[: step + 1], plan.stage, number, steps)
-        listener.step(plan.stage, number, step + 1, steps)
-    return float(losses.mean())
+class _Work:
+    """The steps of a training, epoch after epoch."""
+
+    def __init__(self, model: nn.Module, task: Task, settings: Training, plan: Plan, listener: Listener) -> None:
+        self._model, self._task, self._settings = model, task, settings
+        self._plan, self._listener = plan, listener
+        self.optimiser = Optimiser(
+            model, settings.optimiser, settings.learning_rate, settings.batch, dense=plan.every_row
+        )
+        captured = plan.same_steps and self.optimiser.same_shapes and task.torch_device.type == "cuda"
+        self._step = Captured(self._plain_step) if captured else self._plain_step
+
+    def epoch(self, number: int) -> float:
+        """One pass over the training rows; the mean loss, penalty left out."""
+        task, plan, size = self._task, self._plan, self._settings.batch
+        self._model.train()
+        steps = math.ceil(len(task.train) / size)
+        losses = torch.zeros(steps, device=task.torch_device)
+        valid = task.valid.endless(size)
+        check = CHECK_EVERY[task.torch_device.type]
+        with self.optimiser.reading():
+            for step, batch in enumerate(task.train.shuffled(size)):
+                if len(batch.labels) < 2:
+                    continue  # batch normalisation needs two rows
+                if step % check == 0:
+                    plan.look()
+                inputs = [batch.ids, batch.labels]
+                if plan.valid_step:
+                    other = next(valid)
+                    inputs += [other.ids, other.labels]
+                losses[step] = self._step(*inputs)
+                if (step + 1) % check == 0 or step + 1 == steps:
+                    _check(losses[: step + 1], plan.stage, number, steps)
+                self._listener.step(plan.stage, number, step + 1, steps)
+        return float(losses.mean())
+
+    def _plain_step(self, ids: Tensor, labels: Tensor, *valid: Tensor) -> Tensor:
+        """One step on a training batch, before it one on a validation batch where the plan has one; the loss."""
+        plan, device = self._plan, self._task.torch_device.type
+        mixed = torch.autocast(device, torch.bfloat16, enabled=self._settings.precision == "bfloat16")
+        if plan.valid_step:
+            with mixed:
+                plan.valid_step(Batch(*valid))
+        if plan.before_step:
+            plan.before_step()
+        with mixed:
+            logits = plan.forward(ids).float()
+        loss = functional.binary_cross_entropy_with_logits(logits, labels)
+        self.optimiser.forget()
+        (loss if plan.penalty is None else loss + plan.penalty()).backward()
+        self.optimiser.step()
+        plan.after_step()
+        return loss.detach()
 
 
 def _check(losses: Tensor, stage: str, epoch: int, steps: int) -> None:
@@ -174,13 +215,13 @@ def _check(losses: Tensor, stage: str, epoch: int, steps: int) -> None:
 def _save(
     folder: Path,
     model: nn.Module,
-    optimiser: torch.optim.Optimizer,
+    optimiser: Optimiser,
     plan: Plan,
     best: Tensors,
     history: list[Epoch],
 ) -> None:
     tensors = named("model", model.state_dict())
-    tensors |= named("optimiser", checkpoint.optimiser_tensors(optimiser))
+    tensors |= named("optimiser", optimiser.tensors())
     tensors |= named("best", best)
     if plan.beside:
         tensors |= named("beside", plan.beside.tensors())
@@ -188,14 +229,14 @@ def _save(
 
 
 def _resume(
-    model: nn.Module, optimiser: torch.optim.Optimizer, plan: Plan, folder: Path | None, task: Task
+    model: nn.Module, optimiser: Optimiser, plan: Plan, folder: Path | None, task: Task
 ) -> tuple[list[Epoch], Tensors]:
     found = checkpoint.load(folder, task.torch_device) if folder else None
     if found is None:
         return [], {}
     tensors, info = found
     model.load_state_dict(under("model", tensors))
-    checkpoint.restore_optimiser(optimiser, under("optimiser", tensors))
+    optimiser.restore(under("optimiser", tensors))
     if plan.beside:
         plan.beside.restore(under("beside", tensors))
     return [Epoch.model_validate(epoch) for epoch in info["history"]], under("best", tensors)

@@ -60,6 +60,8 @@ def pretrain(
         stop=early_stop(settings.patience),
         keep_best=True,
         penalty=(lambda: regularity.penalty(model.embedding)) if regularity.strength else None,
+        every_row=regularity.strength > 0,
+        same_steps=True,
     )
     return _train(model, task, settings, plan, folder, listener)
 
@@ -82,6 +84,7 @@ def retrain(
         evaluate=lambda: evaluate(small, task.valid),
         stop=early_stop(settings.patience),
         keep_best=True,
+        same_steps=True,
     )
     return _train(small, task, settings, plan, folder, listener)
 
