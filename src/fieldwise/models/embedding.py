@@ -1,6 +1,7 @@
 """The tables of all fields, and the flat vector they give."""
 
 from collections.abc import Callable, Iterator
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ class FieldEmbedding(nn.Module):
         self.layout = layout
         self.reader: Reader = read
         """How tables are read; an optimiser that moves rows only when they are read puts itself here."""
-        self._groups = by_width(layout)
+        self._groups, self._runs = by_width(layout), runs(layout.widths)
         self.tables = nn.ParameterDict()
         for width, fields in self._groups.items():
             counts = [layout.schema.cardinalities[j] for j in fields]
@@ -61,7 +62,7 @@ class FieldEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The concatenated embedding v of the paper, (B, S)."""
-        parts: dict[int, Tensor] = {}
+        parts: dict[int, Iterator[Tensor]] = {}
         for width, fields in self._groups.items():
             places = self.get_buffer(f"places_{width}")
             rows = ids if len(places) == ids.shape[1] else ids[:, places]
@@ -70,10 +71,9 @@ class FieldEmbedding(nn.Module):
                 found = self.reader(self.tables[str(width)], rows)  # (B, fields, width)
             else:
                 found = self._pooled(rows, width, len(fields))
-            if len(self._groups) == 1:
-                return found.flatten(1)
-            parts.update(zip(fields, found.unbind(1), strict=True))
-        return torch.cat([parts[j] for j in sorted(parts)], dim=1)
+            parts[width] = iter(found.split([count for other, count in self._runs if other == width], 1))
+        ordered = [next(parts[width]).flatten(1) for width, _ in self._runs if width]
+        return torch.cat(ordered, dim=1) if len(ordered) > 1 else ordered[0]
 
     def _pooled(self, rows: Tensor, width: int, fields: int) -> Tensor:
         """The mean over each field's places, (B, fields, width)."""
@@ -100,3 +100,8 @@ def by_width(layout: Layout) -> dict[int, list[int]]:
         if width:
             groups.setdefault(width, []).append(j)
     return groups
+
+
+def runs(widths: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Neighbouring fields of equal width: the width, and how many they are."""
+    return [(width, len(list(same))) for width, same in groupby(widths)]

@@ -1,12 +1,13 @@
 """Pieces that heads are built from."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fieldwise.core.schema import Layout
-from fieldwise.models.embedding import by_width
+from fieldwise.models.embedding import runs
 
 
 class Lift(nn.Module):
@@ -17,26 +18,21 @@ class Lift(nn.Module):
 
     def __init__(self, layout: Layout, common: int) -> None:
         super().__init__()
-        self._fields, self._groups = len(layout.schema), by_width(layout)
-        starts = layout.starts
+        self._runs = runs(layout.widths)
         bound = torch.tensor([1 / math.sqrt(layout.widths[j]) for j in layout.owners])
         self.weight = nn.Parameter((torch.rand(layout.columns, common) * 2 - 1) * bound[:, None])
-        for width, fields in self._groups.items():
-            columns = torch.tensor([range(starts[j], starts[j] + width) for j in fields])
-            self.register_buffer(f"columns_{width}", columns, persistent=False)  # (fields, width)
 
     def forward(self, v: Tensor) -> Tensor:
         """Every field at the common width."""
-        parts: dict[int, Tensor] = {}
-        for width, fields in self._groups.items():
-            columns = self.get_buffer(f"columns_{width}")
-            own = v[:, columns] if len(self._groups) > 1 else v.unflatten(1, columns.shape)  # (B, fields, width)
-            lifted = torch.einsum("bfw,fwd->bfd", own, self.weight[columns])
-            if len(fields) == self._fields:
-                return lifted
-            parts.update(zip(fields, lifted.unbind(1), strict=True))
-        nothing = v.new_zeros(v.shape[0], self.weight.shape[1])
-        return torch.stack([parts.get(j, nothing) for j in range(self._fields)], dim=1)
+        sizes = [width * fields for width, fields in self._runs]
+        parts = []
+        for (width, fields), own, weight in zip(self._runs, v.split(sizes, 1), self.weight.split(sizes), strict=True):
+            if width:
+                shaped = own.unflatten(1, (fields, width)), weight.unflatten(0, (fields, width))
+                parts.append(torch.einsum("bfw,fwd->bfd", *shaped))
+            else:
+                parts.append(v.new_zeros(v.shape[0], fields, self.weight.shape[1]))
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]  # (B, F, D)
 
 
 def mlp(inputs: int, hidden: tuple[int, ...], dropout: float) -> nn.Sequential:
@@ -50,5 +46,24 @@ def mlp(inputs: int, hidden: tuple[int, ...], dropout: float) -> nn.Sequential:
 
 def pairwise(x: Tensor) -> Tensor:
     """The sum of inner products of all pairs of fields: (B, F, D) to (B,)."""
-    pairs = x.sum(1).square() - x.square().sum(1)  # (B, D)
-    return 0.5 * pairs.sum(1)
+    pairs: Tensor = _Pairwise.apply(x)  # type: ignore[no-untyped-call]
+    return pairs
+
+
+class _Pairwise(torch.autograd.Function):
+    """Half of the squared sum less the sum of squares; its gradient, the sum less x, needs no square."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """(B, F, D) to (B,)."""
+        total, flat = x.sum(1), x.flatten(1)
+        ctx.save_for_backward(x, total)
+        pairs: Tensor = 0.5 * (total.square().sum(1) - torch.linalg.vecdot(flat, flat))
+        return pairs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        """(B,) to (B, F, D)."""
+        x, total = ctx.saved_tensors
+        grad: Tensor = (total.unsqueeze(1) - x).mul_(grads[0][:, None, None])
+        return grad

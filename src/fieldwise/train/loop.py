@@ -177,6 +177,7 @@ class _Work:
                     other = next(valid)
                     inputs += [other.ids, other.labels]
                 losses[step] = self._step(*inputs)
+                plan.after_step()
                 if (step + 1) % check == 0 or step + 1 == steps:
                     _check(losses[: step + 1], plan.stage, number, steps)
                 self._listener.step(plan.stage, number, step + 1, steps)
@@ -197,7 +198,6 @@ class _Work:
         self.optimiser.forget()
         (loss if plan.penalty is None else loss + plan.penalty()).backward()
         self.optimiser.step()
-        plan.after_step()
         return loss.detach()
 
 

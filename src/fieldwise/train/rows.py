@@ -4,6 +4,7 @@ A read takes the batch's distinct rows out of the table, brings them up to date,
 of their own; the step moves those and puts them back. The cost is that of the rows read, whatever the table holds.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Final
 
@@ -99,8 +100,9 @@ class AdamRows(Rows):
         push = weight_a / (root + EPSILON * point_a)
         push += weight_b / (root + EPSILON * point_b)
         weights.addcmul_(push, first, value=-self._rate)
-        missed = missed.unsqueeze(1)
-        return weights, first.mul_(BETA1**missed), second.mul_(BETA2**missed)
+        missed = missed.unsqueeze(1).to(first.dtype)
+        decays = (torch.exp(missed * math.log(beta)) for beta in (BETA1, BETA2))  # quicker than powers
+        return weights, first.mul_(next(decays)), second.mul_(next(decays))
 
     def _present_points(self) -> Tensor:
         """The two points by missed steps, then by the last step, (REACH + last steps, 4)."""

@@ -12,7 +12,7 @@ from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.loop import Listener, Plan, Training, early_stop, fit
-from fieldwise.train.regularity import SoftOrthogonality
+from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.task import Task
 
 
@@ -53,15 +53,19 @@ def pretrain(
     settings = settings or Pretrain()
     model = task.starting_model()
     regularity = settings.regularity
+    place = regularity.place if regularity.strength else None
+    apart = OrthogonalSteps(regularity, model.embedding, settings.batch)
     plan = Plan(
         stage="pretrain",
         forward=model,
         evaluate=lambda: evaluate(model, task.valid),
         stop=early_stop(settings.patience),
         keep_best=True,
-        penalty=(lambda: regularity.penalty(model.embedding)) if regularity.strength else None,
-        every_row=regularity.strength > 0,
+        penalty=(lambda: regularity.penalty(model.embedding)) if place == "loss" else None,
+        every_row=place == "loss",
+        after_step=apart.step if place == "step" else lambda: None,
         same_steps=True,
+        beside=apart,
     )
     return _train(model, task, settings, plan, folder, listener)
 
