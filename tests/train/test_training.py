@@ -18,7 +18,7 @@ from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain, Retrain, Trained, pretrain, retrain
 from fieldwise.train.task import Task, choose_device
 
-FAST = Pretrain(batch=512, epochs=4, learning_rate=0.02)
+FAST = Pretrain(batch=512, epochs=4, patience=4, learning_rate=0.02)
 
 
 class Stop(Silence):
@@ -78,7 +78,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(task: Task, tmp_path: P
     resumed = pretrain(task, FAST, tmp_path / "c")
     assert numbers(resumed) == numbers(whole)
     assert same(resumed.model.state_dict(), whole.model.state_dict())
-    assert len(list((tmp_path / "c").glob("*.safetensors"))) == 1
+    assert len(list((tmp_path / "c").glob("*.safetensors"))) <= 2, "the last and the best"
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(task: Task, tmp_path: Path) -> None:

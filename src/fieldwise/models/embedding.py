@@ -37,7 +37,7 @@ class FieldEmbedding(nn.Module):
         self.tables = nn.ParameterDict()
         for width, fields in self._groups.items():
             counts = [layout.schema.cardinalities[j] for j in fields]
-            self.tables[str(width)] = nn.Parameter(torch.randn(sum(counts), width) * init)
+            self.tables[str(width)] = nn.Parameter(torch.randn(sum(counts), width).mul_(init))
             places, owners = _places(layout.schema, fields)
             offsets = torch.tensor([sum(counts[:owner]) for owner in owners], dtype=torch.int32)
             self.register_buffer(f"offsets_{width}", offsets, persistent=False)

@@ -24,7 +24,8 @@ from fieldwise.models.model import CTRModel
 from fieldwise.searches.search import Search, SearchResult
 from fieldwise.searches.trace import Trace
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Silence, Training, fit
+from fieldwise.train.loop import Listener, Plan, Precision, Silence, Training, fit
+from fieldwise.train.optimiser import Method
 from fieldwise.train.task import Task
 
 
@@ -38,7 +39,11 @@ class Gated(Search):
     batch: int = Field(2048, ge=2)
     """Rows per step, of training and validation batches alike."""
     learning_rate: float = Field(1e-3, gt=0)
-    """Of Adam, on the weights."""
+    """Of the optimiser, on the weights."""
+    optimiser: Method = "adam"
+    """As in pretraining."""
+    precision: Precision = "float32"
+    """As in pretraining."""
     stages: tuple[BudgetText, ...] = ()
     """Larger budgets to search first, each from the columns the one before kept (multi-stage search)."""
     trace_every: int = Field(10, ge=1)
@@ -89,7 +94,13 @@ class Stage:
     def run(self, folder: Path | None, listener: Listener | None) -> None:
         """Searches, then selects exactly the best columns within the budget."""
         settings, self._listener = self._settings, listener or Silence()
-        training = Training(batch=settings.batch, learning_rate=settings.learning_rate, epochs=settings.epochs)
+        training = Training(
+            batch=settings.batch,
+            learning_rate=settings.learning_rate,
+            optimiser=settings.optimiser,
+            precision=settings.precision,
+            epochs=settings.epochs,
+        )
         plan = Plan(
             stage="search",
             forward=lambda ids: self._model(ids, self.gate.draw()),

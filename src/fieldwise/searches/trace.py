@@ -52,7 +52,8 @@ class Trace:
         """The trace as arrays: one entry per step, and one row of scores per interval."""
         live, cost, reactivated = self._counts[: self.steps].cpu().unbind(1)
         scores = self._scores[: -(-self.steps // self.every)].cpu()
-        return {"live": live, "cost": cost, "reactivated": reactivated, "scores": scores, "columns": self.columns}
+        counts = {"live": live.clone(), "cost": cost.clone(), "reactivated": reactivated.clone()}
+        return {**counts, "scores": scores, "columns": self.columns}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Takes arrays back."""

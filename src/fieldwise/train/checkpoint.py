@@ -1,11 +1,13 @@
 """Checkpoints: tensors in safetensors, everything else in JSON, replaced as one."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -16,17 +18,20 @@ INFO: Final = "checkpoint.json"
 Tensors = dict[str, Tensor]
 
 
-def save(folder: Path, tensors: Tensors, info: dict[str, Any]) -> None:
+def save(folder: Path, tensors: Tensors, info: dict[str, Any], best: bool = False) -> None:
     """Replaces the folder's checkpoint; at any moment the old or the new one is whole.
 
-    The JSON names the tensor file, so replacing the JSON is the one moment that counts.
+    The JSON names the tensor files, so replacing the JSON is the one moment that counts. The file of the `best`
+    checkpoint stays until another is.
     """
-    number = _number(folder) + 1
+    before = _numbers(folder)
+    number = before["number"] + 1
+    now = {"number": number, "best": number if best else before["best"]}
     with replacing(folder / f"{number}.safetensors") as work:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, work)
-    write_json(folder / INFO, {"number": number, "info": info})
+    write_json(folder / INFO, {**now, "info": info})
     for old in folder.glob("*.safetensors"):
-        if old.name != f"{number}.safetensors":
+        if old.stem not in map(str, now.values()):
             old.unlink()
 
 
@@ -34,19 +39,34 @@ def load(folder: Path, device: torch.device) -> tuple[Tensors, dict[str, Any]] |
     """The folder's checkpoint, or None where there is none."""
     if not (folder / INFO).exists():
         return None
+    with _damage(folder):
+        info = json.loads((folder / INFO).read_text(encoding="utf-8"))["info"]
+        return load_file(folder / f"{_numbers(folder)['number']}.safetensors", device=str(device)), info
+
+
+def load_best(folder: Path, prefix: str, device: torch.device) -> Tensors:
+    """The tensors under a prefix in the folder's best checkpoint."""
+    path = folder / f"{_numbers(folder)['best']}.safetensors"
+    with _damage(folder), safe_open(path, framework="pt", device=str(device)) as file:
+        names = [name for name in file.keys() if name.startswith(f"{prefix}.")]  # noqa: SIM118, it is no dict
+        return {name[len(prefix) + 1 :]: file.get_tensor(name) for name in names}
+
+
+@contextmanager
+def _damage(folder: Path) -> Iterator[None]:
     try:
-        info = json.loads((folder / INFO).read_text(encoding="utf-8"))
-        tensors = load_file(folder / f"{info['number']}.safetensors", device=str(device))
-        return tensors, info["info"]
+        yield
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise RunError(
             f"Checkpoint '{folder}' is damaged ({error}). Remove that folder; the stage then starts anew."
         ) from error
 
 
-def _number(folder: Path) -> int:
+def _numbers(folder: Path) -> dict[str, int]:
+    """Which file is the last checkpoint, and which the best; 0 where there is none."""
     path = folder / INFO
-    return int(json.loads(path.read_text(encoding="utf-8"))["number"]) if path.exists() else 0
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {name: int(found.get(name, 0)) for name in ("number", "best")}
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> Tensors:

@@ -27,6 +27,9 @@ CHECK_EVERY: Final = {"cpu": 100, "cuda": 1000}
 """Steps between looks at the loss and at the gate; each look waits for a GPU."""
 
 
+Precision = Literal["float32", "bfloat16"]
+
+
 class Training(Settings):
     """How weights are fitted; the paper's values are the defaults."""
 
@@ -36,7 +39,7 @@ class Training(Settings):
     """Of the optimiser."""
     optimiser: Method = "adam"
     """adam; dense-adam, which does the same by moving every row at every step; or rowwise-adagrad for the tables."""
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     """Of matrix products; weights and their moments are always float32."""
     epochs: int = Field(50, ge=1)
     """At most so many passes over the training rows."""
@@ -122,11 +125,13 @@ def fit(
 ) -> list[Epoch]:
     """Trains the model in place and returns its history, which begins with the model as it came.
 
-    With a folder, a checkpoint is written after every epoch, and a training found there goes on.
+    With a folder, a checkpoint is written after every epoch, and a training found there goes on. The best weights are
+    then kept there; without a folder they are kept in memory.
     """
     listener = listener or Silence()
     work = _Work(model, task, settings, plan, listener)
-    history, best = _resume(model, work.optimiser, plan, folder, task)
+    history = _resume(model, work.optimiser, plan, folder, task)
+    best: Tensors = {}
     while len(history) <= settings.epochs and not plan.stop(history):
         started, number = time.perf_counter(), len(history)
         loss = None
@@ -136,14 +141,21 @@ def fit(
         metrics = plan.evaluate()
         seconds = time.perf_counter() - started
         history.append(Epoch(epoch=number, loss=loss, auc=metrics.auc, log_loss=metrics.log_loss, seconds=seconds))
-        if plan.keep_best and metrics.auc == max(epoch.auc for epoch in history):
-            best = weights(model)
+        better = plan.keep_best and _best_place(history) == number
         if folder:
-            _save(folder, model, work.optimiser, plan, best, history)
+            _save(folder, model, work.optimiser, plan, better, history)
+        elif better:
+            best = weights(model)
         listener.epoch(plan.stage, history[-1])
-    if best:
-        model.load_state_dict(best)
+    if plan.keep_best and _best_place(history) != len(history) - 1:
+        model.load_state_dict(checkpoint.load_best(folder, "model", task.torch_device) if folder else best)
     return history
+
+
+def _best_place(history: list[Epoch]) -> int:
+    """The last of the epochs with the best validation AUC."""
+    aucs = [epoch.auc for epoch in history]
+    return len(aucs) - 1 - aucs[::-1].index(max(aucs))
 
 
 class _Work:
@@ -212,34 +224,24 @@ def _check(losses: Tensor, stage: str, epoch: int, steps: int) -> None:
         )
 
 
-def _save(
-    folder: Path,
-    model: nn.Module,
-    optimiser: Optimiser,
-    plan: Plan,
-    best: Tensors,
-    history: list[Epoch],
-) -> None:
+def _save(folder: Path, model: nn.Module, optimiser: Optimiser, plan: Plan, better: bool, history: list[Epoch]) -> None:
     tensors = named("model", model.state_dict())
     tensors |= named("optimiser", optimiser.tensors())
-    tensors |= named("best", best)
     if plan.beside:
         tensors |= named("beside", plan.beside.tensors())
-    checkpoint.save(folder, tensors, {"history": [epoch.to_json() for epoch in history]})
+    checkpoint.save(folder, tensors, {"history": [epoch.to_json() for epoch in history]}, better)
 
 
-def _resume(
-    model: nn.Module, optimiser: Optimiser, plan: Plan, folder: Path | None, task: Task
-) -> tuple[list[Epoch], Tensors]:
+def _resume(model: nn.Module, optimiser: Optimiser, plan: Plan, folder: Path | None, task: Task) -> list[Epoch]:
     found = checkpoint.load(folder, task.torch_device) if folder else None
     if found is None:
-        return [], {}
+        return []
     tensors, info = found
     model.load_state_dict(under("model", tensors))
     optimiser.restore(under("optimiser", tensors))
     if plan.beside:
         plan.beside.restore(under("beside", tensors))
-    return [Epoch.model_validate(epoch) for epoch in info["history"]], under("best", tensors)
+    return [Epoch.model_validate(epoch) for epoch in info["history"]]
 
 
 def early_stop(patience: int) -> Callable[[list[Epoch]], bool]:

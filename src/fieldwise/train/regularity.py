@@ -27,8 +27,8 @@ class SoftOrthogonality(Settings):
     """Weight beside the loss; 0 leaves it out. The paper: 1e-3 raw on MovieLens-1M, 1e-6 cosine on Avazu."""
     form: Literal["raw", "cosine"] = "raw"
     """raw: the tables; cosine: their columns scaled to length 1, so that only angles count."""
-    place: Literal["loss", "step"] = "loss"
-    """loss: as the paper; step: beside the optimiser, at a cost that does not grow with the tables."""
+    place: Literal["step", "loss"] = "step"
+    """step: beside the optimiser, at a cost that does not grow with the tables; loss: as the paper."""
 
     def penalty(self, embedding: FieldEmbedding) -> Tensor:
         """What is added to the training loss, a scalar."""

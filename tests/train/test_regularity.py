@@ -1,0 +1,76 @@
+"""Orthogonality as a step of its own."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from fieldwise.core.schema import Layout, Schema
+from fieldwise.models.embedding import FieldEmbedding
+from fieldwise.train.regularity import SELDOM, OrthogonalSteps, SoftOrthogonality
+from fieldwise.train.stages import Pretrain, pretrain
+from fieldwise.train.task import Task
+from tests.train.test_training import Stop, numbers, same
+
+
+def gram_gap(table: Tensor) -> float:
+    return float((table.T @ table - torch.eye(table.shape[1])).norm())
+
+
+def test_a_weak_step_is_a_gradient_step_of_the_penalty() -> None:
+    embedding = FieldEmbedding(Layout(Schema.of(user=30), (4,)), 0.1)
+    settings = SoftOrthogonality(strength=1e-4)
+    settings.penalty(embedding).backward()
+    before, grad = embedding.table(0).detach().clone(), embedding.tables["4"].grad
+    steps = OrthogonalSteps(settings, embedding, batch=64)
+    for _ in range(SELDOM):
+        steps.step()
+    assert torch.allclose(embedding.table(0) - before, -SELDOM * grad, rtol=0.01, atol=1e-8)
+
+
+@pytest.mark.parametrize(("form", "strengths"), [("raw", (1e-2, 1.0, 1e6)), ("cosine", (10.0, 1e3, 1e6))])
+def test_steps_of_any_strength_never_blow_up_and_lead_to_orthogonal_columns(
+    form: str, strengths: tuple[float, ...]
+) -> None:
+    for strength in strengths:
+        embedding = FieldEmbedding(Layout(Schema.of(user=300), (4,)), 1.0)
+        embedding.table(0).data[:, 1] = 0.9 * embedding.table(0).data[:, 0] + 0.1 * embedding.table(0).data[:, 1]
+        settings = SoftOrthogonality(strength=strength, form=form)
+        before = float(settings.penalty(embedding).detach())
+        steps = OrthogonalSteps(settings, embedding, batch=300)
+        for _ in range(200 * SELDOM):
+            steps.step()
+        assert float(settings.penalty(embedding).detach()) < (0.5 if strength == 1e6 else 0.01) * before
+
+
+def test_a_large_table_is_stepped_less_often_and_as_much_more() -> None:
+    schema = Schema.of(small=10, large=100)
+    embedding = FieldEmbedding(Layout(schema, (2, 2)), 0.1)
+    before = [embedding.table(j).detach().clone() for j in (0, 1)]
+    steps = OrthogonalSteps(SoftOrthogonality(strength=1e-3), embedding, batch=5)
+    moved = []
+    for _ in range(40):
+        steps.step()
+        now = [embedding.table(j).detach().clone() for j in (0, 1)]
+        moved.append([not torch.equal(a, b) for a, b in zip(before, now, strict=True)])
+        before = now
+    assert sum(small for small, _ in moved) == 40 // SELDOM
+    assert sum(large for _, large in moved) == 2, "once in as many steps as it takes to read 100 rows by fives"
+
+
+def test_steps_in_training_lower_the_correlation_of_columns_and_resume(task: Task, tmp_path: Path) -> None:
+    def trained(strength: float, folder: Path | None = None, stop: Stop | None = None):  # type: ignore[no-untyped-def]
+        regularity = SoftOrthogonality(strength=strength, place="step")
+        settings = Pretrain(batch=512, epochs=8, patience=8, learning_rate=0.02, regularity=regularity)
+        return pretrain(task, settings, folder, stop)
+
+    whole = trained(1.0)
+    assert gram_gap(whole.model.embedding.table(0).detach()) < 0.5 * gram_gap(
+        trained(0.0).model.embedding.table(0).detach()
+    )
+    with pytest.raises(KeyboardInterrupt):
+        trained(1.0, tmp_path / "c", Stop(3))
+    resumed = trained(1.0, tmp_path / "c")
+    assert numbers(resumed) == numbers(whole)
+    assert same(resumed.model.state_dict(), whole.model.state_dict())
