@@ -72,10 +72,18 @@ class OrthogonalSteps:
         self.steps = int(tensors["steps"])
 
     def _move(self, table: Tensor, steps: int) -> None:
-        """A gradient step of the penalty as strong as so many, never longer than the table itself."""
-        with torch.enable_grad():
-            gram = (table.T @ table).requires_grad_()
-            (slope,) = torch.autograd.grad(self._settings.of_gram(gram), gram)
-        turn = self._settings.strength * steps * (slope + slope.T)
-        turn = turn / (1 + torch.linalg.matrix_norm(turn))
-        table -= table @ turn
+        """A gradient step of the penalty as strong as so many, never longer than the table itself.
+
+        In the cosine form the columns turn apart and keep their lengths.
+        """
+        gram = table.T @ table
+        lengths = torch.ones(len(gram), device=table.device)
+        if self._settings.form == "cosine":
+            lengths = gram.diagonal().sqrt().clamp(min=1e-12)
+            gram = gram / lengths / lengths[:, None]
+        unit = torch.eye(len(gram), device=table.device)
+        turn = self._settings.strength * steps * 4 / len(gram) ** 2 * (gram - unit)
+        step = unit - turn / (1 + torch.linalg.matrix_norm(turn))
+        if self._settings.form == "cosine":
+            step = step / (step.T @ gram @ step).diagonal().sqrt().clamp(min=1e-12)
+        table.copy_(table @ (step / lengths[:, None] * lengths))

@@ -1,0 +1,117 @@
+"""Training on one GPU: seconds an epoch on MovieLens-1M's shape, samples a second on Criteo's, and the share of the limit.
+
+    python benchmarks/gpu.py
+
+Rows are generated (encoded_rows.py) and lie on the GPU. Each epoch is timed whole, from the shuffle to the evaluation
+of a few validation rows; the first, which records the step, is not counted; the median of the others is.
+
+What a step must do at least, against what the card can do:
+
+- Bytes. Dense Adam reads weight, gradient and two moments and writes three of them, 28 bytes a number; the gradient is
+  cleared before and added to, 12 more for a table. Each of the batch's embeddings is read and its gradient written,
+  and the head reads and writes its activations once forwards and once backwards: 6 x 4 bytes a number of (B, S), as
+  many again for a lift. Shuffled ids are read and copied: 12 bytes each.
+- Operations. Two for each weight of a matrix and each row, three times: forwards, for the input, for the weight.
+
+The limit is the longer of bytes / bandwidth and operations / peak; `share` is that time over the measured one.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from encoded_rows import SHAPES, write
+
+import fieldwise as fw
+from fieldwise.core.names import resolve
+from fieldwise.data.store import Split
+from fieldwise.models import MODELS
+from fieldwise.train import loop
+from fieldwise.train.stages import Pretrain
+
+HERE: Final = Path(__file__).resolve().parent
+PEAKS: Final[Mapping[str, tuple[float, float, float]]] = {
+    "NVIDIA H200": (4.8e12, 67e12, 990e12),
+    "NVIDIA H100": (3.35e12, 67e12, 990e12),
+}
+"""Bytes, float32 operations and bfloat16 operations a second, from the maker's sheets."""
+
+
+def train(shape: str, rows: int, model: str, batch: int, epochs: int, **settings: Any) -> dict[str, Any]:
+    """Trains without regularity, and says how long an epoch takes and how near the limit that is."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(SHAPES[shape], rows, Path(folder))
+        ids, labels = np.load(Path(folder) / "ids.npy"), np.load(Path(folder) / "labels.npy")
+    schema = fw.Schema.of(**{f"f{j}": c for j, c in enumerate(SHAPES[shape].cardinalities)})
+    base = resolve("model", MODELS, model)()
+    task = fw.Task(schema, Split(ids, labels), Split(ids[:batch], labels[:batch]), base, device="cuda")
+    training = Pretrain(batch=batch, epochs=epochs, patience=epochs, regularity={"strength": 0.0}, **settings)
+    torch.cuda.reset_peak_memory_stats()
+    trained = fw.pretrain(task, training)
+    seconds = statistics.median(epoch.seconds for epoch in trained.history[2:])
+    limit = rows / batch * step_limit(task, trained.model, batch, settings.get("precision", "float32"))
+    return {
+        "epoch_s": round(seconds, 4),
+        "samples_a_second": round(rows / seconds),
+        "limit_s": round(limit, 4),
+        "share": round(limit / seconds, 3),
+        "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
+        "loss": trained.history[-1].loss,
+    }
+
+
+def step_limit(task: fw.Task, model: Any, batch: int, precision: str) -> float:
+    """Seconds that a step takes at least, as the module counts them."""
+    bandwidth, single, half = PEAKS[torch.cuda.get_device_name()]
+    size, columns = model.size(), task.layout.columns
+    tables = size.embedding + size.first_order
+    bytes_moved = 28 * (tables + size.dense) + 12 * tables + 12 * batch * len(task.schema)
+    bytes_moved += 4 * batch * columns * 6 * (2 if hasattr(model.head, "lift") else 1)
+    matrices = sum(weight.numel() for weight in model.head.parameters() if weight.dim() == 2)
+    operations = 6 * batch * matrices
+    return max(bytes_moved / bandwidth, operations / (half if precision == "bfloat16" else single))
+
+
+def main() -> None:
+    """Both shapes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu.json")
+    given = parser.parse_args()
+    cases: list[tuple[str, dict[str, Any]]] = []
+    for model in ("fm", "deepfm", "autoint", "dcnv2"):
+        cases.append((f"movielens {model}", {"shape": "movielens", "rows": 590_856, "model": model, "batch": 2048}))
+    for model in ("fm", "dcnv2"):
+        for precision in ("float32", "bfloat16"):
+            more = {"shape": "criteo", "rows": 200 * 8192, "model": model, "batch": 8192, "precision": precision}
+            cases.append((f"criteo {model} {precision}", more))
+    results = {}
+    for name, case in cases:
+        results[name] = train(**case, epochs=8)
+        print(f"{name:26} {results[name]}", flush=True)
+    captured = loop.Captured
+    loop.Captured = lambda step: step  # type: ignore[assignment, misc]
+    results["movielens dcnv2, step by step"] = train("movielens", 590_856, "dcnv2", 2048, 4)
+    loop.Captured = captured  # type: ignore[misc]
+    print(f"{'movielens dcnv2, step by step':26} {results['movielens dcnv2, step by step']}")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
+    )
+    about = {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "commit": commit.stdout.strip(),
+    }
+    given.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""fieldwise's own speed: by model and optimiser, and how it grows with the tables, the batch, the fields and the width.
+
+    python benchmarks/speed.py
+    python benchmarks/speed.py --only cardinality,orthogonality --rounds 5
+
+Every case trains in a process of its own, two threads, on generated rows (encoded_rows.py); a round runs all cases of a
+table one after the other, so that a busy moment hits them alike. Numbers are medians over rounds: milliseconds a step,
+thousand samples a second, seconds of a settling (all rows brought up to date, once an epoch), and memory taken while
+training as a multiple of the tables.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from encoded_rows import SHAPES, Shape, write
+
+HERE: Final = Path(__file__).resolve().parent
+MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to time."""
+
+    name: str
+    model: str = "dcnv2"
+    shape: str = "criteo"
+    rows: int = 0
+    """Of all tables together; 0 leaves the shape's own."""
+    fields: int = 0
+    """The first so many fields; 0 takes all."""
+    batch: int = 2048
+    width: int = 16
+    optimiser: str = "adam"
+    regularity: str = "none"
+    """none, step or loss."""
+    stage: str = "pretrain"
+    """pretrain, search, or retrain of a quarter of the columns."""
+    steps: int = 40
+    """In an epoch; the first epoch is not counted."""
+
+    def cardinalities(self) -> tuple[int, ...]:
+        """Of every field."""
+        own = SHAPES[self.shape].cardinalities[: self.fields or None]
+        scale = self.rows / sum(own) if self.rows else 1
+        return tuple(max(16, round(c * scale)) for c in own)
+
+
+TABLES: Final[dict[str, list[Case]]] = {
+    "models": [
+        Case(f"{model}, {optimiser}", model=model, optimiser=optimiser)
+        for model in MODELS
+        for optimiser in ("adam", "dense-adam", "rowwise-adagrad")
+    ],
+    "cardinality": [
+        Case(f"{model}, {rows:.0e} rows", model=model, rows=int(rows), steps=30)
+        for model in ("fm", "dcnv2")
+        for rows in (1e5, 1e6, 1e7, 3e7)
+    ],
+    "batch": [Case(f"batch {batch}", model="deepfm", batch=batch) for batch in (512, 2048, 8192)],
+    "fields": [Case(f"{fields} fields", model="deepfm", fields=fields) for fields in (13, 26, 39)],
+    "width": [Case(f"width {width}", model="deepfm", width=width) for width in (4, 8, 16, 32)],
+    "orthogonality": [
+        Case(f"{shape}, {model}, {place}", model=model, shape=shape, regularity=place, steps=120)
+        for shape in ("movielens", "criteo")
+        for model in ("fm", "dcnv2")
+        for place in ("none", "step", "loss")
+    ],
+    "stages": [
+        Case(f"{shape}, {model}, {stage}", model=model, shape=shape, stage=stage)
+        for shape in ("movielens", "criteo")
+        for model in MODELS
+        for stage in ("pretrain", "search", "retrain")
+    ],
+}
+
+
+def inside(case: Case) -> dict[str, float]:
+    """Trains a case and says what it took."""
+    import numpy as np
+    import torch
+
+    import fieldwise as fw
+    from fieldwise.core.names import resolve
+    from fieldwise.data.store import Split
+    from fieldwise.models import MODELS as NAMES
+    from fieldwise.models.compact import compact
+    from fieldwise.train.loop import Silence
+    from fieldwise.train.memory import forget_peak, peak_memory
+    from fieldwise.train.stages import Pretrain, Retrain
+
+    class Clock(Silence):
+        """Remembers when steps ended."""
+
+        def __init__(self) -> None:
+            self.ends: dict[int, list[float]] = {}
+
+        def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
+            self.ends.setdefault(epoch, []).append(time.perf_counter())
+
+    torch.set_num_threads(2)
+    cardinalities = case.cardinalities()
+    with tempfile.TemporaryDirectory() as folder:
+        write(Shape("rows", cardinalities, 0.3, 0), case.steps * case.batch, Path(folder))
+        ids, labels = np.load(Path(folder) / "ids.npy"), np.load(Path(folder) / "labels.npy")
+    schema = fw.Schema.of(**{f"f{j}": c for j, c in enumerate(cardinalities)})
+    settings = resolve("model", NAMES, case.model)(width=case.width)
+    few = Split(ids[: case.batch], labels[: case.batch])
+    task = fw.Task(schema, Split(ids, labels), few, settings, device="cpu")
+    place = {} if case.regularity == "none" else {"place": case.regularity}
+    regularity = {"strength": 0.0 if case.regularity == "none" else 1e-3, **place}
+    clock = Clock()
+    forget_peak()
+    before = peak_memory()
+    common = {"batch": case.batch, "epochs": 3, "patience": 3, "optimiser": case.optimiser}
+    if case.stage == "pretrain":
+        history = fw.pretrain(task, Pretrain(**common, regularity=regularity), listener=clock).history
+    elif case.stage == "search":
+        search = fw.searches.HAM(batch=case.batch, epochs=3, patience=0)
+        history = list(fw.search(task, search, fw.Budget.percent(25, "columns"), listener=clock).history)
+    else:
+        quarter = fw.Mask(task.layout, tuple(tuple(range(w // 4)) for w in task.layout.widths))
+        small = compact(task.new_model(), quarter)
+        history = fw.retrain(task, small, Retrain(**common), listener=clock).history
+    steps = [b - a for epoch, ends in clock.ends.items() if epoch > 1 for a, b in zip(ends, ends[1:], strict=False)]
+    ends = [ends[-1] for ends in clock.ends.values()]
+    return {
+        "step_s": statistics.median(steps),
+        "epoch_s": min(epoch.seconds for epoch in history[2:]),
+        "after_steps_s": ends[-1] and min(e.seconds for e in history[2:]) - case.steps * statistics.median(steps),
+        "memory": (peak_memory() - before) / (4 * task.layout.params),
+    }
+
+
+def table(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
+    """All cases, in turns."""
+    found: dict[str, list[dict[str, float]]] = {case.name: [] for case in cases}
+    for _ in range(rounds):
+        for case in cases:
+            command = [sys.executable, __file__, "--inside", json.dumps(asdict(case))]
+            environment = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+            found[case.name].append(json.loads(done.stdout.splitlines()[-1]))
+    rows = []
+    for case in cases:
+        middle = {key: statistics.median(one[key] for one in found[case.name]) for key in found[case.name][0]}
+        speed = case.batch / middle["step_s"] / 1e3
+        rows.append({"case": asdict(case), "thousand_a_second": round(speed, 1), **middle})
+        print(
+            f"  {case.name:32} {middle['step_s'] * 1e3:8.2f} ms a step {speed:8.1f} k/s   "
+            f"epoch of {case.steps} steps {middle['epoch_s']:7.2f} s   memory {middle['memory']:5.2f} x tables",
+            flush=True,
+        )
+    return rows
+
+
+def main() -> None:
+    """All tables, or those named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(TABLES), help="tables, by commas")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="steps an epoch, for a quick look")
+    parser.add_argument("--out", type=Path, help="a JSON file; benchmarks/results/speed-DATE.json by default")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.inside:
+        print(json.dumps(inside(Case(**json.loads(given.inside)))))
+        return
+    unknown = set(given.only.split(",")) - set(TABLES)
+    if unknown:
+        parser.error(f"no table {', '.join(sorted(unknown))}; choose from {', '.join(TABLES)}")
+    result: dict[str, Any] = about()
+    for name in given.only.split(","):
+        print(name)
+        cases = [replace(case, steps=given.steps) if given.steps else case for case in TABLES[name]]
+        result[name] = table(cases, given.rounds)
+    out = given.out or HERE / "results" / f"speed-{datetime.now(UTC):%Y-%m-%d}.json"
+    out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {out}")
+
+
+def about() -> dict[str, Any]:
+    """The machine and the versions."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
+    )
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "cores": os.cpu_count(),
+        "processor": platform.processor() or platform.machine(),
+        "load": os.getloadavg(),
+        "versions": {name: version(name) for name in ("fieldwise", "torch", "numpy")},
+        "commit": commit.stdout.strip(),
+    }
+
+
+if __name__ == "__main__":
+    main()
