@@ -60,7 +60,7 @@ def same(source: Source, folder: Path, engines: list[Engine], split: SplitRule |
 @pytest.mark.parametrize("name", ["planted", "movielens"])
 def test_this_process_and_duckdb_make_the_same_dataset(name: str, tmp_path: Path, movielens_zip: Path) -> None:
     source = Planted(rows=5_000) if name == "planted" else MovieLens1M(raw=movielens_zip)
-    same(source, tmp_path, [Arrow(), DuckDB(), DuckDB(threads=1, memory=512)])
+    same(source, tmp_path, [Arrow(), DuckDB(), DuckDB(threads=1, memory=1024)])
 
 
 @spark

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_BAD: Final = 100_000
 """Bad rows that are kept in mind; a file with more of them is another kind of file."""
+_LONGEST: Final = 16 << 20
+"""Bytes of a line of text."""
 _SHARE: Final = 0.5
 """Of the memory setting for DuckDB itself; the rest is for Arrow batches, vocabularies and the interpreter."""
 
@@ -73,7 +75,8 @@ class _Session:
                 ignore_errors=True,
                 store_rejects=True,
                 rejects_limit=MOST_BAD,
-                max_line_size=16 << 20,
+                max_line_size=_LONGEST,
+                buffer_size=2 * _LONGEST,  # without it 16 of the longest lines, 256 MiB, some of them at a time
             )
         return table.mutate(__row=ibis.row_number())
 
