@@ -20,8 +20,8 @@ MOST_BAD: Final = 100_000
 """Bad rows that are kept in mind; a file with more of them is another kind of file."""
 _LONGEST: Final = 16 << 20
 """Bytes of a line of text."""
-_SHARE: Final = 0.5
-"""Of the memory setting for DuckDB itself; the rest is for Arrow batches, vocabularies and the interpreter."""
+_REST: Final = 640
+"""MiB that the interpreter, its libraries and a batch of rows take, whatever the setting."""
 
 
 class DuckDB(Engine):
@@ -45,7 +45,8 @@ class _Session:
 
         self._threads = engine.threads or os.cpu_count() or 1
         self._con = ibis.duckdb.connect(
-            memory_limit=f"{int(engine.memory * _SHARE)}MiB",
+            # half is for DuckDB itself, the other half for values and batches
+            memory_limit=f"{min(engine.memory // 2, engine.memory - _REST)}MiB",
             temp_directory=str(work / "spill"),
             preserve_insertion_order=True,
         )

@@ -25,6 +25,9 @@ from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, Sp
 ROW: Final = "__row"
 """The number of a row, counted from 0 over all files in order."""
 BATCH: Final = 131_072
+"""Rows of a batch, and of a row group."""
+BATCH_BYTES: Final = 64 << 20
+"""Of a batch, whose rows may be wide; encoding takes some times as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +216,12 @@ def _union(tables: list[ir.Table]) -> ir.Table:
 def _batches(folder: Path, repeated: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
     """The rows of Parquet files in order; columns with `repeated` text come as dictionary arrays."""
     for path in sorted(folder.glob("*.parquet")):
-        # pre_buffer would keep everything read so far until the last row
-        with pq.ParquetFile(path, read_dictionary=repeated, pre_buffer=False) as file:
-            yield from file.iter_batches(BATCH)
+        # pre_buffer would keep everything read so far until the last row; a buffer size reads columns piece by piece
+        with pq.ParquetFile(path, read_dictionary=repeated, pre_buffer=False, buffer_size=1 << 20) as file:
+            first = next(file.iter_batches(2048), None)
+            if first is not None:
+                width = max(1, first.nbytes // len(first))
+                yield from file.iter_batches(max(1, min(BATCH, BATCH_BYTES // width)))
 
 
 def _check_places(strange: int, split: ColumnSplit) -> None:
