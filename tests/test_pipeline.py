@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 from fieldwise import pipeline
-from fieldwise.core.errors import FieldwiseError, RunError
+from fieldwise.cli.options import settings_of
+from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.settings import read_toml
 from fieldwise.data.store import Dataset
@@ -117,6 +118,18 @@ def test_the_stages_one_by_one_are_the_run(finished: Path, tmp_path: Path) -> No
     assert len(pipeline.report(tmp_path / "out")) == 2
     masks = [out / "seed-0" / "search" / "8-columns" / "mask.json" for out in (finished, tmp_path / "out")]
     assert masks[0].read_text() == masks[1].read_text()
+
+
+def test_a_prepared_dataset_needs_no_raw_rows(movielens_zip: Path, tmp_path: Path) -> None:
+    pipeline.prepare(settings_of(None, None, None, source="movielens-1m", raw=movielens_zip), tmp_path / "data")
+    shipped, out = Path(__file__).parent.parent / "settings" / "movielens-1m.toml", tmp_path / "out"
+    chosen = settings_of(shipped, out, ["pretrain.epochs=1"], dataset=tmp_path / "data", device="cpu")
+    pipeline.pretrain(chosen, out)
+    assert (out / "seed-0" / "pretrain" / "record.json").exists()
+    assert not (out / "dataset").exists()
+    assert settings_of(None, out, None) == chosen, "the run folder remembers the dataset, and no other source"
+    with pytest.raises(SettingsError, match="is prepared already, and \\[data\\] does not say what else"):
+        pipeline.prepare(chosen, tmp_path / "again")
 
 
 def test_a_further_budget_uses_the_pretraining_that_is_there(finished: Path) -> None:

@@ -72,7 +72,7 @@ class CompareSettings:
         tables = self.shared.values()
         models = {model: run.values()["model"] for (model, _), run in self.runs.items()}
         methods = {method: run.values()["search"] for (_, method), run in self.runs.items()}
-        shared = {name: tables[name] for name in _SHARED}
+        shared: Values = {name: tables[name] for name in _SHARED if name in tables}
         return {"compare": self.compare.values(), **shared, "models": models, "methods": methods}
 
 

@@ -24,6 +24,7 @@ import torch
 from safetensors.torch import save_file
 
 from fieldwise.core.budget import Budget
+from fieldwise.core.errors import SettingsError
 from fieldwise.core.files import replacing, write_json, write_text
 from fieldwise.core.mask import Mask
 from fieldwise.core.names import name_of
@@ -52,6 +53,11 @@ from fieldwise.train.task import Task, choose_device
 def prepare(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> Dataset:
     """Encodes the source into the dataset folder `out`."""
     watcher = watcher or Quiet()
+    if settings.data is None:
+        raise SettingsError(
+            f"[run] dataset = '{settings.run.dataset}' is prepared already, and [data] does not say what else to "
+            "prepare. Leave run.dataset out, and complete [data]."
+        )
     watcher.begin(f"prepare {name_of(settings.data, SOURCES)}", done=out.exists())
     return prepare_rows(settings.data, out, settings.split, watcher.rows, settings.engine)
 

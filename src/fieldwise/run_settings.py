@@ -48,7 +48,8 @@ class RunSettings:
     """One value for each table of a settings file."""
 
     run: Run = field(default_factory=Run)
-    data: Source = field(default_factory=Planted)
+    data: Source | None = field(default_factory=Planted)
+    """Nothing where a prepared dataset is named, and the table is absent or says too little to prepare rows."""
     split: SplitRule = field(default_factory=RandomSplit)
     engine: Engine = field(default_factory=Auto)
     model: Model = field(default_factory=DCNv2)
@@ -60,9 +61,10 @@ class RunSettings:
     def parse(cls, values: Mapping[str, Any]) -> "RunSettings":
         """Settings from plain tables; every problem of every table is told at once."""
         reader = _Reader(values)
+        run = reader.table("run", Run)
         result = cls(
-            run=reader.table("run", Run),
-            data=reader.named("data", Source, SOURCES, "planted"),  # type: ignore[type-abstract]
+            run=run,
+            data=_source(values, reader, prepared=run is not None and run.dataset is not None),
             split=reader.named("split", SplitRule, SPLIT_NAMES, "random"),
             engine=reader.named("engine", Engine, ENGINES, "auto"),  # type: ignore[type-abstract]
             model=reader.named("model", Model, MODELS, "dcnv2"),  # type: ignore[type-abstract]
@@ -80,7 +82,7 @@ class RunSettings:
         """Plain tables, as they stand in a settings file; `parse` reads them back."""
         tables: Values = {
             "run": self.run.values(),
-            "data": {"name": name_of(self.data, SOURCES), **self.data.values()},
+            "data": {"name": name_of(self.data, SOURCES), **self.data.values()} if self.data else None,
             "split": {"name": name_of(self.split, SPLIT_NAMES), **self.split.values()},
             "engine": {"name": name_of(self.engine, ENGINES), **self.engine.values()},
             "model": {"name": name_of(self.model, MODELS), **self.model.values()},
@@ -95,6 +97,15 @@ def _without_none(values: Values) -> Values:
     """TOML has no word for None; a key that is left out means the same."""
     inner = {k: _without_none(v) if isinstance(v, dict) else v for k, v in values.items()}
     return {k: v for k, v in inner.items() if v is not None}
+
+
+def _source(values: Mapping[str, Any], reader: "_Reader", prepared: bool) -> Source | None:
+    """The source; of a prepared dataset nobody need say where its rows lie."""
+    if prepared:
+        if "data" not in values:
+            return None
+        reader = _Reader(values)  # its problems are nobody's
+    return reader.named("data", Source, SOURCES, "planted")  # type: ignore[type-abstract]
 
 
 class _Reader:

@@ -6,14 +6,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from fieldwise import pipeline
 from fieldwise.cli.options import settings_of
-from fieldwise.core.errors import FieldwiseError
+from fieldwise.core.errors import DataError, FieldwiseError
+from fieldwise.data.engines.duckdb import DuckDB
+from fieldwise.data.prepare import prepare as prepare_rows
 from fieldwise.data.store import Dataset
+from fieldwise.data.table import Table
+from tests.data import small_files
 
 GOOD = [f"{i % 2},{i % 7},u{i % 50}" for i in range(3_000)]
 
@@ -30,13 +34,13 @@ def write(path: Path, rows: list[str], encoding: str = "utf-8") -> None:
     path.write_bytes("\n".join(["click,a,b", *rows, ""]).encode(encoding))
 
 
-def prepare(raw: Path, out: Path, *sets: str, **flags: str) -> Dataset:
+def prepare(raw: Path, out: Path, *sets: str, **flags: str | None) -> Dataset:
     """What the command line does, in this process."""
     given = {"source": "table", "label": "click", "raw": raw, **flags}
     return pipeline.prepare(settings_of(None, None, list(sets), **given), out)
 
 
-def refused(raw: Path, folder: Path, *says: str, sets: tuple[str, ...] = (), **flags: str) -> None:
+def refused(raw: Path, folder: Path, *says: str, sets: tuple[str, ...] = (), **flags: str | None) -> None:
     with pytest.raises(FieldwiseError) as caught:
         prepare(raw, folder / "out", *sets, **flags)
     message = str(caught.value)
@@ -78,7 +82,10 @@ CASES: dict[str, tuple[list[str], str, dict[str, Any], tuple[str, ...]]] = {
     "unknown field": (GOOD, "utf-8", {"sets": ("data.fields.c.kind=category",)}, ("[data.fields] unknown 'c'",)),
     "unknown rule": (GOOD, "utf-8", {"sets": ("data.fields.a.kindd=x",)}, ("[data.fields.a]", "Did you mean 'kind'?")),
     "unknown key": (GOOD, "utf-8", {"sets": ('split.key=["c"]',)}, ("[split.key] unknown 'c'",)),
+    "too few times": (GOOD, "utf-8", {"sets": ("split.name=time", "split.column=a")}, ("too few different times",)),
+    "empty times": (lines(_8="1,,u1"), "utf-8", {"sets": ("split.name=time", "split.column=a")}, ("has empty values",)),
     "unknown engine": (GOOD, "utf-8", {"engine": "dukdb"}, ("Did you mean 'duckdb'?",)),
+    "too little memory": (GOOD, "utf-8", {"sets": ("engine.memory=100",)}, ("[engine] memory = 100", "equal to 1024")),
     "master without spark": (GOOD, "utf-8", {"master": "local"}, ("[engine] unknown 'master'",)),
 }
 
@@ -99,6 +106,33 @@ def test_bad_rows_can_be_skipped_and_are_counted(tmp_path: Path) -> None:
     write(tmp_path / "raw.csv", lines(_5="1,2", _1234="1,2,3,4", _2000=""))  # an empty line is no row
     data = prepare(tmp_path / "raw.csv", tmp_path / "out", bad_rows="skip")
     assert (data.info["skipped"], sum(data.info["rows"].values())) == (2, 2_997)
+
+
+@pytest.mark.slow
+def test_a_bad_row_far_down_is_told_by_line_and_text_and_can_be_skipped(tmp_path: Path) -> None:
+    good = small_files.criteo(tmp_path / "part.txt", 10_000).read_bytes()
+    raw, bad = tmp_path / "raw.txt", b"1\t2\tthe bad one\n"
+    head = b"".join(good.splitlines(keepends=True)[:4_566])
+    with raw.open("wb") as file:  # 300 MB, so that DuckDB reads it buffer by buffer
+        for _ in range(123):
+            file.write(good)
+        file.write(head + bad)
+        for _ in range(20):
+            file.write(good)
+    says = ("line 1,234,567:", r"'1\t2\tthe bad one'", "Bad rows in all: 1.", "--bad-rows skip")
+    refused(raw, tmp_path, *says, source="criteo", label=None)
+    data = prepare(raw, tmp_path / "out", source="criteo", label=None, bad_rows="skip")
+    assert (data.info["skipped"], sum(data.info["rows"].values())) == (1, 1_434_566)
+
+
+def test_more_values_than_memory_are_refused(tmp_path: Path) -> None:
+    class Small(DuckDB):
+        room: ClassVar[int] = 20_000
+
+    write(tmp_path / "raw.csv", [f"{i % 2},{i % 7},u{i}" for i in range(3_000)])
+    with pytest.raises(DataError, match="Field 'b' has too many values for the memory setting: 2,"):
+        prepare_rows(Table(raw=tmp_path / "raw.csv", label="click"), tmp_path / "out", engine=Small())
+    assert [path.name for path in tmp_path.iterdir()] == ["raw.csv"]
 
 
 def test_folders_and_globs_without_files_are_refused(tmp_path: Path) -> None:

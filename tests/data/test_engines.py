@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fieldwise.core.errors import DataError
@@ -60,7 +61,17 @@ def same(source: Source, folder: Path, engines: list[Engine], split: SplitRule |
 @pytest.mark.parametrize("name", ["planted", "movielens"])
 def test_this_process_and_duckdb_make_the_same_dataset(name: str, tmp_path: Path, movielens_zip: Path) -> None:
     source = Planted(rows=5_000) if name == "planted" else MovieLens1M(raw=movielens_zip)
-    same(source, tmp_path, [Arrow(), DuckDB(), DuckDB(threads=1, memory=512)])
+    same(source, tmp_path, [Arrow(), DuckDB(), DuckDB(threads=1, memory=1024)])
+
+
+def test_more_times_than_a_batch_are_split_at_their_shares(tmp_path: Path) -> None:
+    times = np.random.default_rng(4).permutation(300_000)  # 3 batches of times, all different
+    lines = "".join(f"{i % 2},{i % 5},{time}\n" for i, time in enumerate(times.tolist()))
+    (tmp_path / "a.csv").write_text("click,a,time\n" + lines)
+    source = Table(raw=tmp_path / "a.csv", label="click", only=("a",))
+    data = prepare(source, tmp_path / "out", TimeSplit(column="time", shares=(0.3, 0.65, 0.05)))
+    assert data.info["rows"] == {"train": 90_000, "valid": 195_000, "test": 15_000}
+    assert data.test.labels.tolist() == (np.flatnonzero(times >= 285_000) % 2).tolist()
 
 
 @spark
@@ -116,5 +127,21 @@ def test_spark_tells_bad_rows_and_skips_them(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("\n".join(["click,a,b", *rows, ""]))
     engine = Spark(master="local[2]", memory=1024)
     with pytest.raises(DataError, match=r"line 1,234: .*'1,2'. Bad rows in all: 1"):
+        prepare(Table(raw=tmp_path / "a.csv", label="click"), tmp_path / "out", engine=engine)
+    same(Table(raw=tmp_path / "a.csv", label="click", bad_rows="skip"), tmp_path, [DuckDB(), engine])
+
+
+@spark
+@quiet
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_spark_tells_bytes_that_are_not_utf8_and_skips_them(tmp_path: Path) -> None:
+    rows = [f"{i % 2},{i % 7},é{i % 50}".encode() for i in range(30_000)]
+    rows[20_000] = "1,2,é3".encode("latin-1")
+    rows[20_005] = "1,é".encode("latin-1")  # and too few columns: one bad row, not two
+    rows[20_006] = b"1,2"
+    (tmp_path / "a.csv").write_bytes(b"\n".join([b"click,a,b", *rows, b""]))
+    engine = Spark(master="local[2]", memory=1024)
+    with pytest.raises(DataError, match=r"line 20,002: not utf-8 text. .* Bad rows in all: 3"):
         prepare(Table(raw=tmp_path / "a.csv", label="click"), tmp_path / "out", engine=engine)
     same(Table(raw=tmp_path / "a.csv", label="click", bad_rows="skip"), tmp_path, [DuckDB(), engine])

@@ -70,9 +70,11 @@ def line_of(path: Path, text: str) -> int | None:
     """The number of the first line that reads so, or nothing where the file is not on this machine."""
     if not path.exists():
         return None
-    with open_text(path) as file:
-        wanted = text.splitlines()[0] if text else ""
-        return next((number for number, line in enumerate(file, 1) if line.rstrip("\r\n") == wanted), None)
+    wanted = text.splitlines()[0] if text else ""
+    opener = gzip.open if path.name.endswith(".gz") else open
+    with opener(path, "rb") as file:
+        lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in file)
+        return next((number for number, line in enumerate(lines, 1) if line == wanted), None)
 
 
 def delimiter_of(path: Path) -> str:

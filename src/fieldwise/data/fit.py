@@ -14,14 +14,16 @@ from fieldwise.data.rules import NO_NUMBER, Rule, not_numbers, numbers_of
 from fieldwise.data.vocabulary import Counter
 
 
-def fit(staged: Staged, rules: Mapping[str, Rule], lenient: bool, progress: Progress) -> list[FieldEncoder]:
-    """An encoder for each field; refuses fields that hold one value alone."""
-    fitted, single = [], []
+def fit(staged: Staged, rules: Mapping[str, Rule], lenient: bool, room: int, progress: Progress) -> list[FieldEncoder]:
+    """An encoder for each field; refuses fields that hold one value alone, and values of more than `room` bytes."""
+    fitted: list[FieldEncoder] = []
+    single = []
     for index, (name, rule) in enumerate(rules.items()):
         progress("fit vocabularies", index, len(rules))
         if rule.kind == "quantile" and not rule.edges:
             rule = _with_edges(staged, index, rule)
-        encoder, kinds = _fit(staged, index, name, rule, lenient)
+        left = room - sum(encoder.vocabulary.nbytes for encoder in fitted)
+        encoder, kinds = _fit(staged, index, name, rule, lenient, left)
         fitted.append(encoder)
         if kinds < 2:
             single.append(name)
@@ -35,7 +37,7 @@ def fit(staged: Staged, rules: Mapping[str, Rule], lenient: bool, progress: Prog
     return fitted
 
 
-def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool) -> tuple[FieldEncoder, int]:
+def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool, room: int) -> tuple[FieldEncoder, int]:
     """The encoder of one field, and a lower bound of how many different values there are."""
     assert rule.min_count is not None
     counter, length, kinds, several = Counter(), 1, 0, False
@@ -52,12 +54,24 @@ def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool) -> tu
         if rule.is_number and not lenient:
             _refuse_text(name, values)
         counter.add(rule.apply(values), counts)
+        if counter.nbytes > room:
+            counter.merge()
+            _refuse_many(name, counter, room)
     if not kinds:
         counter.add(pa.array([], pa.string()))
     if rule.keeps_values and kinds < 2:  # rare values may have been left out
         kinds = sum(len(batch) for batch in staged.counts(index, 1, rising=False))
     vocabulary = counter.vocabulary(rule.min_count, but=NO_NUMBER if rule.is_number else None)
     return FieldEncoder(name, rule, vocabulary, length, several), kinds
+
+
+def _refuse_many(name: str, counter: Counter, room: int) -> None:
+    """Values are kept in memory, rows are not."""
+    if counter.nbytes > room:
+        raise DataError(
+            f"Field '{name}' has too many values for the memory setting: {len(counter.table()):,} or more. Keep fewer "
+            f"(--set data.fields.{name}.min_count=10), leave the field out, or give more with --set engine.memory=MiB."
+        )
 
 
 def _with_edges(staged: Staged, index: int, rule: Rule) -> Rule:

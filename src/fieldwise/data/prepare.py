@@ -43,7 +43,7 @@ def prepare(
     A folder that was made the same way is opened as it is; one that was made otherwise is refused. Every engine makes
     the same folder.
     """
-    out, split = Path(out), split or RandomSplit()
+    out, split, engine = Path(out), split or RandomSplit(), engine or Auto()
     made = {
         "source": {"name": name_of(source, SOURCES), **source.origin()},
         "split": {"name": name_of(split, NAMES), **split.values()},
@@ -60,10 +60,10 @@ def prepare(
         dataset, room = work / "dataset", work / "room"
         dataset.mkdir(parents=True)
         room.mkdir()
-        staged = (engine or Auto()).stage(Plan(rows, rules, split, room, progress))
+        staged = engine.stage(Plan(rows, rules, split, room, progress))
         labels = _labels(staged, rows.label, rows.positive)
         lenient = isinstance(rows, Files) and rows.bad_rows == "skip"
-        encoder = Encoder(fit(staged, rules, lenient, progress))
+        encoder = Encoder(fit(staged, rules, lenient, engine.room, progress))
         info = _encode(staged, encoder, labels, dataset, progress)
         encoder.save(dataset)
         info |= {"label": rows.label, "skipped": staged.skipped, "made": made}

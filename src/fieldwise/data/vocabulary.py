@@ -24,6 +24,11 @@ class Vocabulary:
         """Known values and `unknown`."""
         return len(self.values) + 1
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return int(self.values.nbytes + self.counts.nbytes)
+
     def encode(self, column: pa.Array) -> NDArray[np.int32]:
         """The ids of values, (rows,); unseen ones become `unknown`. Values of another type are compared as text."""
         known = self.values
@@ -57,7 +62,16 @@ class Counter:
             column, counts = found.field("values"), found.field("counts")
         self._parts.append(pa.table({"value": column, "count": counts.cast(pa.int64())}))
         if len(self._parts) >= 32:  # keeps memory bound by the values, not by the rows
-            self._parts = [self.table()]
+            self.merge()
+
+    def merge(self) -> None:
+        """Brings what was added into as little memory as it needs."""
+        self._parts = [self.table()]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return sum(part.nbytes for part in self._parts)
 
     def table(self) -> pa.Table:
         """The columns value and count, each value once, in no order."""

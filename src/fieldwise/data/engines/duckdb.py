@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 MOST_BAD: Final = 100_000
 """Bad rows that are kept in mind; a file with more of them is another kind of file."""
-_SHARE: Final = 0.5
-"""Of the memory setting for DuckDB itself; the rest is for Arrow batches, vocabularies and the interpreter."""
+_LONGEST: Final = 16 << 20
+"""Bytes of a line of text."""
+_REST: Final = 640
+"""MiB that the interpreter, its libraries and a batch of rows take, whatever the setting."""
 
 
 class DuckDB(Engine):
@@ -43,7 +45,8 @@ class _Session:
 
         self._threads = engine.threads or os.cpu_count() or 1
         self._con = ibis.duckdb.connect(
-            memory_limit=f"{int(engine.memory * _SHARE)}MiB",
+            # half is for DuckDB itself, the other half for values and batches
+            memory_limit=f"{min(engine.memory // 2, engine.memory - _REST)}MiB",
             temp_directory=str(work / "spill"),
             preserve_insertion_order=True,
         )
@@ -73,7 +76,8 @@ class _Session:
                 ignore_errors=True,
                 store_rejects=True,
                 rejects_limit=MOST_BAD,
-                max_line_size=16 << 20,
+                max_line_size=_LONGEST,
+                buffer_size=2 * _LONGEST,  # without it 16 of the longest lines, 256 MiB, some of them at a time
             )
         return table.mutate(__row=ibis.row_number())
 

@@ -55,8 +55,13 @@ class Staged(Protocol):
 class Engine(Settings):
     """Settings of an engine; `stage` makes it work."""
 
-    memory: int = Field(4096, ge=256)
-    """MiB that preparing may take, however many rows there are; values must fit, not rows."""
+    memory: int = Field(4096, ge=1024)
+    """MiB that preparing may take, however many rows there are; an eighth of it is for the values of all fields."""
+
+    @property
+    def room(self) -> int:
+        """Bytes that the values of all fields may take; counting and looking them up takes some times as much."""
+        return (self.memory << 20) // 8
 
     @abstractmethod
     def stage(self, plan: Plan) -> Staged:

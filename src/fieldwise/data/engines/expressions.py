@@ -8,8 +8,11 @@ from typing import Any, Final, Protocol
 
 import ibis
 import ibis.expr.types as ir
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.names import unknown
@@ -22,6 +25,9 @@ from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, Sp
 ROW: Final = "__row"
 """The number of a row, counted from 0 over all files in order."""
 BATCH: Final = 131_072
+"""Rows of a batch, and of a row group."""
+BATCH_BYTES: Final = 64 << 20
+"""Of a batch, whose rows may be wide; encoding takes some times as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,22 +131,25 @@ class EngineRows:
         return ibis.cases((time < first, 0), (time < second, 1), else_=2)
 
     def _cuts(self, times: ir.Table, split: TimeSplit) -> list[Any]:
-        """The times at which valid and test begin."""
-        found = self._ask(times.group_by("time").agg(count=lambda t: t.count()), "times").sort_by("time")
-        pairs = [(t, n) for t, n in zip(found["time"].to_pylist(), found["count"].to_pylist(), strict=True)]
-        if any(t is None for t, _ in pairs):
+        """The times at which valid and test begin: the first ones with so many rows before them."""
+        folder = self._work / "times"
+        found = times.group_by("time").agg(count=lambda t: t.count()).order_by("time")
+        self._session.write(found, folder, ordered=True)
+        if any(batch.column("time").null_count for batch in _batches(folder)):
             raise DataError(f"Split by time: column '{split.column}' has empty values. Fill them, or split otherwise.")
-        total, done = sum(n for _, n in pairs), 0
+        total = sum(pc.sum(batch.column("count")).as_py() for batch in _batches(folder))
+        wanted, done = total * np.cumsum(split.shares[:2]), 0
         cuts: list[Any] = []
-        wanted = [split.shares[0] * total, (split.shares[0] + split.shares[1]) * total]
-        for time, count in pairs:
-            while len(cuts) < 2 and done >= wanted[len(cuts)]:
-                cuts.append(time)
-            done += count
+        for batch in _batches(folder):
+            counts = np.asarray(batch.column("count"))
+            places: NDArray[np.intp] = np.searchsorted(done + np.cumsum(counts) - counts, wanted[len(cuts) :])
+            cuts += [batch.column("time")[int(place)].as_py() for place in places if place < len(counts)]
+            done += int(counts.sum())
+        shutil.rmtree(folder)
         if len(cuts) < 2:
             raise DataError(
-                f"Split by time: column '{split.column}' has {len(pairs)} different times, too few for the shares "
-                f"{split.shares}. Give other shares or a finer time."
+                f"Split by time: column '{split.column}' has too few different times for the shares {split.shares}. "
+                "Give other shares or a finer time."
             )
         return cuts
 
@@ -207,8 +216,12 @@ def _union(tables: list[ir.Table]) -> ir.Table:
 def _batches(folder: Path, repeated: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
     """The rows of Parquet files in order; columns with `repeated` text come as dictionary arrays."""
     for path in sorted(folder.glob("*.parquet")):
-        with pq.ParquetFile(path, read_dictionary=repeated) as file:
-            yield from file.iter_batches(BATCH)
+        # pre_buffer would keep everything read so far until the last row; a buffer size reads columns piece by piece
+        with pq.ParquetFile(path, read_dictionary=repeated, pre_buffer=False, buffer_size=1 << 20) as file:
+            first = next(file.iter_batches(2048), None)
+            if first is not None:
+                width = max(1, first.nbytes // len(first))
+                yield from file.iter_batches(max(1, min(BATCH, BATCH_BYTES // width)))
 
 
 def _check_places(strange: int, split: ColumnSplit) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _BAD: Final = "__bad"
 _NULL: Final = "\x01null\x01"
 """Stands for nothing between two delimiters while Spark reads, so that empty text in quotes stays empty text."""
+_BROKEN: Final = "\ufffd"
+"""What Spark makes of bytes that are not UTF-8, without a word."""
 
 
 class Spark(Engine):
@@ -65,7 +67,7 @@ class _Session:
         self._spark.sparkContext.setLogLevel("ERROR")
         self._con = ibis.pyspark.connect(self._spark)
         self._views = 0
-        self._bad: list[Any] = []
+        self._bad: list[tuple[str, Any]] = []
 
     def read(self, files: Files) -> "ir.Table":
         """Raw columns and the number of each row."""
@@ -87,14 +89,24 @@ class _Session:
         from fieldwise.data.engines.expressions import BadRow
 
         count, first = 0, None
-        for frame in self._bad:
+        for why, frame in self._bad:
             count += frame.count()
             found = frame.first() if first is None else None
             if found is not None:
-                why = "another number of columns than expected"
                 path, text = Path(_path(found["path"])), str(found[_BAD])
                 first = BadRow(str(path), line_of(path, text), text, why)
         return count, first
+
+    def _broken(self, files: Files) -> bool:
+        """Whether lines of text are not UTF-8, and notes them; the CSV reader would replace their bytes silently."""
+        from pyspark.sql import functions as sql
+
+        lines = self._spark.read.text([str(path) for path in files.paths])
+        broken = lines.filter(~sql.is_valid_utf8("value")).select(sql.col("value").alias(_BAD))
+        if broken.isEmpty():
+            return False
+        self._bad.append(("not utf-8 text", broken.withColumn("path", sql.input_file_name())))
+        return True
 
     def _text(self, files: Files) -> Any:
         from pyspark.sql import functions as sql
@@ -117,8 +129,12 @@ class _Session:
         )
         first = sql.col(f"`{files.columns[0]}`")
         always = first.isNull() | (sql.length(first) >= 0)  # Spark refuses to look at the column of bad rows alone
+        if self._broken(files):
+            cells = [sql.coalesce(sql.col(f"`{name}`"), sql.lit("")) for name in (*files.columns, _BAD)]
+            frame = frame.filter(~sql.contains(sql.concat(*cells), sql.lit(_BROKEN)))
         bad = frame.filter(sql.col(_BAD).isNotNull() & always)
-        self._bad.append(bad.withColumn("path", sql.input_file_name()))
+        why = "another number of columns than expected"
+        self._bad.append((why, bad.withColumn("path", sql.input_file_name())))
         return frame.filter(sql.col(_BAD).isNull() & always).drop(_BAD)
 
     def _view(self, frame: Any) -> "ir.Table":

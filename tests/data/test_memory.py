@@ -1,0 +1,60 @@
+"""Memory is bounded by the setting, not by the rows: a process of its own, whose peak the system tells."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pytest
+
+from tests.data.test_engines import contents
+
+ROWS = 3_000_000
+SETTING = 1024
+"""MiB; the raw rows take 1.5 times as much."""
+
+
+def hex_text(draw: np.random.Generator, rows: int) -> pa.Array:
+    """Texts of 128 characters, no two alike."""
+    text = draw.bytes(64 * rows).hex().encode()
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(128), rows, [None, pa.py_buffer(text)]).cast(pa.binary())
+
+
+def write(path: Path) -> None:
+    """A field whose values are all different, and three of 50,000 values each, too long for Parquet to make smaller."""
+    draw = np.random.default_rng(0)
+    known = hex_text(draw, 50_000).cast(pa.string())
+    options = csv.WriteOptions(quoting_style="none")
+    with path.open("wb") as file:
+        for start in range(0, ROWS, 250_000):
+            columns = {name: known.take(pa.array(draw.integers(0, len(known), 250_000))) for name in "abc"}
+            label = pa.array((draw.random(250_000) < 0.2).astype(np.int8))
+            table = pa.table({"click": label, "own": hex_text(draw, 250_000).cast(pa.string()), **columns})
+            options.include_header = start == 0
+            csv.write_csv(table, file, options)
+
+
+def peak_of(raw: Path, out: Path, memory: int) -> int:
+    """MiB that `fieldwise prepare` took at most."""
+    flags = ["--source", "table", "--label", "click", "--raw", str(raw), "--out", str(out)]
+    sets = ["--set", f"engine.memory={memory}", "--set", "data.min_count=10"]
+    start = [sys.executable, "-c", "from fieldwise.cli import main; main()", "prepare"]
+    process = subprocess.Popen([*start, *flags, *sets], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss >> 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_more_rows_than_memory_stay_within_the_setting(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.csv"
+    write(raw)
+    assert raw.stat().st_size > 1.4 * (SETTING << 20)
+    assert peak_of(raw, tmp_path / "small", SETTING) < SETTING
+    peak_of(raw, tmp_path / "large", 8 * SETTING)
+    assert contents(tmp_path / "small") == contents(tmp_path / "large")
