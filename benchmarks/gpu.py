@@ -1,4 +1,4 @@
-"""Training on one GPU: seconds an epoch on MovieLens-1M's shape, samples a second on Criteo's, and the share of the limit.
+"""Training on one GPU: epochs of MovieLens-1M's shape, samples a second on Criteo's, and the share of the limit.
 
     python benchmarks/gpu.py
 

@@ -5,8 +5,8 @@
 
 Every case trains in a process of its own, two threads, on generated rows (encoded_rows.py); a round runs all cases of a
 table one after the other, so that a busy moment hits them alike. Numbers are medians over rounds: milliseconds a step,
-thousand samples a second, seconds of a settling (all rows brought up to date, once an epoch), and memory taken while
-training as a multiple of the tables.
+thousand samples a second, seconds of a whole epoch with its validation and with all rows brought up to date at its end,
+and memory taken while training as a multiple of the tables.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -134,12 +135,10 @@ def inside(case: Case) -> dict[str, float]:
         quarter = fw.Mask(task.layout, tuple(tuple(range(w // 4)) for w in task.layout.widths))
         small = compact(task.new_model(), quarter)
         history = fw.retrain(task, small, Retrain(**common), listener=clock).history
-    steps = [b - a for epoch, ends in clock.ends.items() if epoch > 1 for a, b in zip(ends, ends[1:], strict=False)]
-    ends = [ends[-1] for ends in clock.ends.values()]
+    steps = [b - a for epoch, ends in clock.ends.items() if epoch > 1 for a, b in pairwise(ends)]
     return {
         "step_s": statistics.median(steps),
         "epoch_s": min(epoch.seconds for epoch in history[2:]),
-        "after_steps_s": ends[-1] and min(e.seconds for e in history[2:]) - case.steps * statistics.median(steps),
         "memory": (peak_memory() - before) / (4 * task.layout.params),
     }
 

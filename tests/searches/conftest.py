@@ -4,6 +4,7 @@ import pytest
 
 from fieldwise.data.store import Dataset
 from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 
@@ -12,4 +13,5 @@ from fieldwise.train.task import Task
 def start(planted: Dataset) -> Task:
     """A task that starts from a pretrained model."""
     task = Task.of(planted, DCNv2(width=4), seed=3, device="cpu")
-    return task.starting_from(pretrain(task, Pretrain(batch=512, epochs=3, learning_rate=0.02)).model)
+    paper = SoftOrthogonality(form="raw", place="loss")
+    return task.starting_from(pretrain(task, Pretrain(batch=512, epochs=3, learning_rate=0.02, regularity=paper)).model)

@@ -128,7 +128,7 @@ def test_raw_orthogonality_is_the_paper_s_sum() -> None:
     for j, width in ((0, 4), (1, 2)):
         table = embedding.table(j).detach().numpy()
         expected += ((table.T @ table - np.eye(width)) ** 2).sum() / width**2
-    penalty = SoftOrthogonality(strength=0.5).penalty(embedding)
+    penalty = SoftOrthogonality(strength=0.5, form="raw").penalty(embedding)
     assert float(penalty.detach()) == pytest.approx(0.5 * expected, rel=1e-5)
     penalty.backward()
     user, grad = embedding.table(0), embedding.tables["4"].grad
@@ -149,7 +149,9 @@ def test_cosine_orthogonality_sees_angles_alone() -> None:
 
 def test_orthogonality_lowers_the_correlation_of_columns(task: Task) -> None:
     def correlation(strength: float) -> float:
-        settings = Pretrain(batch=512, epochs=8, patience=8, regularity=SoftOrthogonality(strength=strength))
+        settings = Pretrain(
+            batch=512, epochs=8, patience=8, regularity=SoftOrthogonality(strength=strength, form="raw", place="loss")
+        )
         table = pretrain(task, settings).model.embedding.table(0).detach()
         cosines = torch.nn.functional.normalize(table, dim=0)
         return float((cosines.T @ cosines - torch.eye(4)).abs().sum() / 12)

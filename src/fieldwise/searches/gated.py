@@ -158,7 +158,7 @@ class HAM(Gated):
 
     gate: ham.HAM = Field(default_factory=ham.HAM)
     """The gate and its steps."""
-    patience: int = Field(3, ge=0)
+    patience: int = Field(1, ge=0)
     """Stop once the size has been near the target for so many epochs with no better validation AUC; 0: never."""
     near: float = Field(0.25, ge=0)
     """How near the live cost must be to the target, as a share of it, to count as there."""

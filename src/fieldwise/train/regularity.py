@@ -24,11 +24,11 @@ class SoftOrthogonality(Settings):
     """strength * sum over fields of || V^T V - I ||^2 / width^2, on the tables or their normalised columns."""
 
     strength: float = Field(1e-3, ge=0)
-    """Weight beside the loss; 0 leaves it out. The paper: 1e-3 raw on MovieLens-1M, 1e-6 cosine on Avazu."""
-    form: Literal["raw", "cosine"] = "raw"
-    """raw: the tables; cosine: their columns scaled to length 1, so that only angles count."""
+    """Weight; 0 leaves it out. The paper, in the loss: 1e-3 raw on MovieLens-1M, 1e-6 cosine on Avazu."""
+    form: Literal["cosine", "raw"] = "cosine"
+    """cosine: columns scaled to length 1, so that only angles count; raw: the tables as they are, as the paper's."""
     place: Literal["step", "loss"] = "step"
-    """step: beside the optimiser, at a cost that does not grow with the tables; loss: as the paper."""
+    """step: beside the optimiser, at a cost that does not grow with the tables; loss: in the loss, as the paper's."""
 
     def penalty(self, embedding: FieldEmbedding) -> Tensor:
         """What is added to the training loss, a scalar."""
@@ -72,7 +72,7 @@ class OrthogonalSteps:
         self.steps = int(tensors["steps"])
 
     def _move(self, table: Tensor, steps: int) -> None:
-        """A gradient step of the penalty as strong as so many, never longer than the table itself.
+        """A gradient step of the penalty as strong as so many, never beyond half the gap, which would be Newton's.
 
         In the cosine form the columns turn apart and keep their lengths.
         """
@@ -82,8 +82,8 @@ class OrthogonalSteps:
             lengths = gram.diagonal().sqrt().clamp(min=1e-12)
             gram = gram / lengths / lengths[:, None]
         unit = torch.eye(len(gram), device=table.device)
-        turn = self._settings.strength * steps * 4 / len(gram) ** 2 * (gram - unit)
-        step = unit - turn / (1 + torch.linalg.matrix_norm(turn))
+        gap, strength = gram - unit, self._settings.strength * steps * 4 / len(gram) ** 2
+        step = unit - strength * gap / (1 + 2 * strength * torch.linalg.matrix_norm(gap).clamp(min=1))
         if self._settings.form == "cosine":
             step = step / (step.T @ gram @ step).diagonal().sqrt().clamp(min=1e-12)
         table.copy_(table @ (step / lengths[:, None] * lengths))
