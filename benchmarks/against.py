@@ -66,22 +66,22 @@ class Process:
         self.about |= self.ask("stop")
         self._process.wait()
 
-    def kill(self) -> None:
-        """Ends the process at once."""
-        self._process.kill()
+    def end(self) -> None:
+        """Ends the process where something went wrong; one that has stopped is not touched."""
+        self._process.terminate()
+        self._process.wait()
 
 
-def measure(model: str, pythons: dict[str, str], job: dict[str, Any], rounds: int) -> dict[str, Any]:
+def measure(names: dict[str, str], job: dict[str, Any], rounds: int) -> dict[str, Any]:
     """All contenders of one model, in turns."""
     processes: list[Process] = []
     try:
-        for name, python in pythons.items():
-            if model not in LACKS.get(name, ()):
-                folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=job["folder"]))
-                for file in ("ids.npy", "labels.npy"):
-                    (folder / file).symlink_to(Path(job["folder"]) / file)
-                processes.append(Process(name, python, folder))
-                processes[-1].about = processes[-1].ask("prepare", job={**job, "folder": str(folder), "model": model})
+        for name, python in names.items():
+            folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=job["folder"]))
+            for file in ("ids.npy", "labels.npy"):
+                (folder / file).symlink_to(Path(job["folder"]) / file)
+            processes.append(Process(name, python, folder))
+            processes[-1].about = processes[-1].ask("prepare", job={**job, "folder": str(folder)})
         for number in range(rounds + 1):
             first = number % len(processes)
             for process in processes[first:] + processes[:first]:
@@ -90,7 +90,7 @@ def measure(model: str, pythons: dict[str, str], job: dict[str, Any], rounds: in
             process.stop()
     finally:
         for process in processes:
-            process.kill()
+            process.end()
     return {process.name: summary(process) for process in processes}
 
 
@@ -173,10 +173,12 @@ def main() -> None:
         print(", ".join(f"{key} {value}" for key, value in record.items() if key != "machine"))
         record["models"] = {}
         for model in given.models:
-            record["models"][model] = measure(model, pythons, job, given.rounds)
+            able = {name: python for name, python in pythons.items() if model not in LACKS.get(name, ())}
+            record["models"][model] = measure(able, {**job, "model": model}, given.rounds)
             show(model, record["models"][model], rows)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    record["machine"]["load_after"] = [round(load, 1) for load in os.getloadavg()]
     out = given.out or HERE / "results" / f"against-{shape.name}.json"
     out.write_text(json.dumps(record, indent=1) + "\n")
 

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 import torch
 from fuxictr.features import FeatureMap
 from fuxictr.pytorch.dataloaders import RankDataLoader
@@ -30,12 +31,12 @@ from rivals.job import (
     trained,
 )
 
-PACKAGES: Final = ("fuxictr",)
+PACKAGES: Final = ("fuxictr", "ray")
 NOTES: Final = "dense Adam; clips gradients, as its trainer always does; attention without a residual weight"
 
 
 def prepare(job: Job) -> Contender:
-    """The model, with dicts of columns in memory or its own npz loader."""
+    """The model, with dicts of columns in memory or its own loader."""
     model = Rank(_feature_map(job), job)
     rows = [_columns(job, *batch) for batch in job.batches()] if job.ready else _loader(model.feature_map, job)
 
@@ -144,14 +145,19 @@ def _feature_map(job: Job) -> FeatureMap:
 
 
 def _columns(job: Job, ids: Any, labels: Any) -> dict[str, Tensor]:
-    """A batch as its npz loader gives it: one array of all columns, and a view of each."""
-    rows = torch.from_numpy(np.column_stack([ids, labels]).astype(np.int64))
-    return {name: rows[:, j] for j, name in enumerate((*job.names, LABEL))}
+    """A batch as its loaders give it: a dict of columns."""
+    rows = np.column_stack([ids, labels]).astype(np.int64)
+    return {name: torch.from_numpy(rows[:, j].copy()) for j, name in enumerate((*job.names, LABEL))}
 
 
 def _loader(fields: FeatureMap, job: Job) -> Any:
+    """Its loader of the files that its own preprocessing writes; it works in processes of Ray beside this one."""
     ids, labels = job.rows()
-    path = job.folder / "fuxictr.npz"
-    np.savez(path, **{name: ids[:, j].astype(np.int64) for j, name in enumerate(job.names)}, **{LABEL: labels})
-    loaders = RankDataLoader(fields, stage="train", train_data=str(path), batch_size=job.batch, shuffle=True)
+    folder = job.folder / "fuxictr"
+    folder.mkdir()
+    columns = {name: ids[:, j].astype(np.int64) for j, name in enumerate(job.names)}
+    pd.DataFrame({**columns, LABEL: labels.astype(np.int64)}).to_parquet(folder / "train.parquet")
+    loaders = RankDataLoader(
+        fields, stage="train", train_data=str(folder), batch_size=job.batch, shuffle=True, data_format="parquet"
+    )
     return loaders[0]
