@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -50,7 +51,8 @@ class Process:
 
     def ask(self, do: str, **more: Any) -> dict[str, Any]:
         """Sends a command and waits for its answer."""
-        assert self._process.stdin, self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         try:
             print(json.dumps({"do": do, **more}), file=self._process.stdin, flush=True)
             line = self._process.stdout.readline()
@@ -85,7 +87,7 @@ def measure(names: dict[str, str], job: dict[str, Any], rounds: int) -> dict[str
         for number in range(rounds + 1):
             first = number % len(processes)
             for process in processes[first:] + processes[:first]:
-                process.turns.append(process.ask("turn"))
+                process.turns.append({"others_busy": busy(), **process.ask("turn")})
         for process in processes:
             process.stop()
     finally:
@@ -94,13 +96,28 @@ def measure(names: dict[str, str], job: dict[str, Any], rounds: int) -> dict[str
     return {process.name: summary(process) for process in processes}
 
 
+def busy() -> float:
+    """The share of the machine that works while all contenders wait: what else goes on, and disturbs."""
+    idle = []
+    for pause in (0.3, 0.0):
+        ticks = [int(tick) for tick in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+        idle.append((ticks[3] + ticks[4], sum(ticks)))
+        time.sleep(pause)
+    (idle_before, all_before), (idle_after, all_after) = idle
+    return round(1 - (idle_after - idle_before) / max(all_after - all_before, 1), 2)
+
+
 def summary(process: Process) -> dict[str, Any]:
     """One contender's numbers; the first turn was to warm up, yet its loss is where learning began."""
     first, *counted = process.turns
     if not counted[-1]["loss"] < first["loss"]:
         raise SystemExit(f"{process.name}: the loss went from {first['loss']} to {counted[-1]['loss']}; it must fall.")
-    losses = [round(turn["loss"], 4) for turn in process.turns]
-    return {"seconds": [round(turn["seconds"], 3) for turn in counted], "losses": losses, **process.about}
+    return {
+        "seconds": [round(turn["seconds"], 3) for turn in counted],
+        "others_busy": [turn["others_busy"] for turn in counted],
+        "losses": [round(turn["loss"], 4) for turn in process.turns],
+        **process.about,
+    }
 
 
 def show(model: str, results: dict[str, Any], rows: int) -> None:
@@ -118,7 +135,9 @@ def show(model: str, results: dict[str, Any], rows: int) -> None:
         numbers = "".join(f"{speed[key]:9.1f}" for key in ("median", "min", "max"))
         ratio = f"{result['ratio']:7.2f}" if best else f"{'-':>7}"
         loss = f"{result['losses'][0]:.4f} to {result['losses'][-1]:.4f}"
-        print(f"{name:10}{numbers} {ratio} {result['peak_gib']:6.2f} {result['parameters']:11,}  {loss}", flush=True)
+        print(f"{name:10}{numbers} {ratio} {result['peak_gib']:6.2f} {result['parameters']:11,}  {loss}")
+    shares = [share for result in results.values() for share in result["others_busy"]]
+    print(f"other work took {statistics.median(shares):.0%} of the machine, {max(shares):.0%} at most", flush=True)
 
 
 def environments(folder: Path, only: list[str], shape: Shape) -> dict[str, str]:
