@@ -25,11 +25,11 @@ from typing import Any, Final
 from encoded_rows import SHAPES, Shape, write
 
 HERE: Final = Path(__file__).resolve().parent
-CONTENDERS: Final = ("fieldwise", "fuxictr", "deepctr", "recbole", "torchrec")
+CONTENDERS: Final = ("fieldwise", "fuxictr", "deepctr", "recbole", "fieldwise_adagrad", "torchrec")
 RIVALS: Final = ("fuxictr", "deepctr", "recbole")
 """The fastest of these is what ratios are to."""
 MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
-LACKS: Final = {"recbole": ("autoint",), "torchrec": ("deepfm", "autoint")}
+LACKS: Final = {"recbole": ("autoint",), **dict.fromkeys(("fieldwise_adagrad", "torchrec"), ("deepfm", "autoint"))}
 BATCH: Final = 2048
 THREADS: Final = "2"
 
@@ -114,6 +114,7 @@ def summary(process: Process) -> dict[str, Any]:
         raise SystemExit(f"{process.name}: the loss went from {first['loss']} to {counted[-1]['loss']}; it must fall.")
     return {
         "seconds": [round(turn["seconds"], 3) for turn in counted],
+        "closing_seconds": [round(turn["closing_seconds"], 3) for turn in counted],
         "others_busy": [turn["others_busy"] for turn in counted],
         "losses": [round(turn["loss"], 4) for turn in process.turns],
         **process.about,
@@ -128,14 +129,14 @@ def show(model: str, results: dict[str, Any], rows: int) -> None:
             "median": round(statistics.median(speeds), 2), "min": round(min(speeds), 2), "max": round(max(speeds), 2),
         }  # fmt: skip
     best = max((results[name]["thousand_rows_a_second"]["median"] for name in RIVALS if name in results), default=None)
-    print(f"\n{model:10} {'median':>8} {'min':>8} {'max':>8} {'ratio':>7} {'GiB':>6} {'parameters':>11}  loss")
+    print(f"\n{model:18} {'median':>8} {'min':>8} {'max':>8} {'ratio':>7} {'GiB':>6} {'parameters':>11}  loss")
     for name, result in results.items():
         speed = result["thousand_rows_a_second"]
         result["ratio"] = best and round(speed["median"] / best, 2)
         numbers = "".join(f"{speed[key]:9.1f}" for key in ("median", "min", "max"))
         ratio = f"{result['ratio']:7.2f}" if best else f"{'-':>7}"
         loss = f"{result['losses'][0]:.4f} to {result['losses'][-1]:.4f}"
-        print(f"{name:10}{numbers} {ratio} {result['peak_gib']:6.2f} {result['parameters']:11,}  {loss}")
+        print(f"{name:18}{numbers} {ratio} {result['peak_gib']:6.2f} {result['parameters']:11,}  {loss}")
     shares = [share for result in results.values() for share in result["others_busy"]]
     print(f"other work took {statistics.median(shares):.0%} of the machine, {max(shares):.0%} at most", flush=True)
 
@@ -144,9 +145,10 @@ def environments(folder: Path, only: list[str], shape: Shape) -> dict[str, str]:
     """The Python of each contender; one without an environment is left out."""
     pythons = {}
     for name in only:
-        python = Path(sys.executable) if name == "fieldwise" else folder.resolve() / f"{name}-venv" / "bin" / "python"
-        if name == "torchrec" and shape.rows:
-            print("torchrec is left out: it has no loader of its own")
+        ours, theirs = Path(sys.executable), folder.resolve() / f"{name}-venv" / "bin" / "python"
+        python = ours if name.startswith("fieldwise") else theirs
+        if shape.rows and name in ("fieldwise_adagrad", "torchrec"):
+            print(f"{name} is left out: it is measured on steps alone")
         elif not python.exists():
             print(f"{name} is left out: no {python}")
         else:

@@ -11,6 +11,7 @@ from fieldwise.core.records import Epoch
 from fieldwise.data.store import Split
 from fieldwise.models import MODELS
 from fieldwise.train.loop import Silence
+from fieldwise.train.optimiser import Method
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain
 from rivals.job import LEARNING_RATE, WIDTH, Contender, Job, trained
@@ -24,7 +25,7 @@ _VALID_ROWS: Final = 256
 _ALWAYS: Final = 10**6
 
 
-def prepare(job: Job) -> Contender:
+def prepare(job: Job, optimiser: Method = "adam") -> Contender:
     """A task straight from arrays, trained in a thread of its own."""
     ids, labels = job.rows()
     schema = fw.Schema.of(**dict(zip(job.names, job.cardinalities, strict=True)))
@@ -35,6 +36,7 @@ def prepare(job: Job) -> Contender:
     training = Pretrain(
         batch=job.batch,
         learning_rate=LEARNING_RATE,
+        optimiser=optimiser,
         epochs=_ALWAYS,
         patience=_ALWAYS,
         regularity=SoftOrthogonality(strength=0),

@@ -56,7 +56,9 @@ def main(name: str) -> None:
 def _turn(contender: Contender) -> dict[str, Any]:
     started = time.perf_counter()
     contender.run()
-    return {"seconds": time.perf_counter() - started, "loss": contender.loss()}
+    ended = time.perf_counter()
+    loss = contender.loss()
+    return {"seconds": ended - started, "closing_seconds": time.perf_counter() - ended, "loss": loss}
 
 
 if __name__ == "__main__":
