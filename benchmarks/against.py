@@ -172,7 +172,7 @@ def machine() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Writes rows, measures model after model, and writes a JSON file beside the others."""
+    """Writes rows, measures model after model, and writes a JSON file beside the others, whole after each model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", choices=SHAPES, required=True)
     parser.add_argument("--environments", type=Path, default=Path(), help="holds fuxictr-venv, deepctr-venv and so on")
@@ -182,11 +182,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="of a turn; by default 40 for criteo, a whole epoch for movielens")
     parser.add_argument("--out", type=Path, help="the JSON file")
     given = parser.parse_args()
+    if given.rounds < 1:
+        parser.error(f"--rounds {given.rounds}. Allowed: 1 or more.")
     shape = SHAPES[given.shape]
     rows = BATCH * given.steps if given.steps else shape.rows or BATCH * 40
     pythons = environments(given.environments, given.only, shape)
     record: dict[str, Any] = {"shape": shape.name, "batch": BATCH, "threads": int(THREADS), "rounds": given.rounds}
     record |= {"table_rows": sum(shape.cardinalities), "fields": len(shape.cardinalities), "machine": machine()}
+    out = given.out or HERE / "results" / f"against-{shape.name}.json"
     folder = Path(tempfile.mkdtemp(prefix="against-"))
     try:
         record |= write(shape, rows, folder)
@@ -195,13 +198,15 @@ def main() -> None:
         record["models"] = {}
         for model in given.models:
             able = {name: python for name, python in pythons.items() if model not in LACKS.get(name, ())}
+            if not able:
+                print(f"{model} is left out: nobody here has it")
+                continue
             record["models"][model] = measure(able, {**job, "model": model}, given.rounds)
             show(model, record["models"][model], rows)
+            record["machine"]["load_after"] = [round(load, 1) for load in os.getloadavg()]
+            out.write_text(json.dumps(record, indent=1) + "\n")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    record["machine"]["load_after"] = [round(load, 1) for load in os.getloadavg()]
-    out = given.out or HERE / "results" / f"against-{shape.name}.json"
-    out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 @pytest.mark.parametrize(("shape", "fields"), [("criteo", 39), ("movielens", 7)])
 def test_against_times_turns_and_sees_the_loss_fall(shape: str, fields: int, tmp_path: Path) -> None:
     out = tmp_path / "against.json"
-    command = [sys.executable, BENCHMARKS / "against.py", "--shape", shape, "--environments", tmp_path, "--out", out]
+    command = [sys.executable, str(BENCHMARKS / "against.py"), "--shape", shape]
     done = subprocess.run(
-        [*command, "--only", "fieldwise", "recbole", "--models", "dcnv2", "--rounds", "2", "--steps", "2"],
+        [*command, "--environments", str(tmp_path), "--out", str(out), "--only", "fieldwise", "recbole", "--models", "dcnv2", "--rounds", "2", "--steps", "2"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
