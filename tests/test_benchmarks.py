@@ -13,11 +13,10 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 @pytest.mark.parametrize(("shape", "fields"), [("criteo", 39), ("movielens", 7)])
 def test_against_times_turns_and_sees_the_loss_fall(shape: str, fields: int, tmp_path: Path) -> None:
     out = tmp_path / "against.json"
-    command = [sys.executable, str(BENCHMARKS / "against.py"), "--shape", shape]
-    done = subprocess.run(
-        [*command, "--environments", str(tmp_path), "--out", str(out), "--only", "fieldwise", "recbole", "--models", "dcnv2", "--rounds", "2", "--steps", "2"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    where = ["--shape", shape, "--environments", str(tmp_path), "--out", str(out)]
+    what = ["--only", "fieldwise", "recbole", "--models", "dcnv2", "--rounds", "2", "--steps", "2"]
+    command = [sys.executable, str(BENCHMARKS / "against.py"), *where, *what]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert f"recbole is left out: no {tmp_path}/recbole-venv/bin/python" in done.stdout
     record = json.loads(out.read_text())
