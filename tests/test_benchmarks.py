@@ -1,0 +1,29 @@
+"""The benchmarks still run: each is started on little work, with fieldwise as the one contender."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.mark.parametrize(("shape", "fields"), [("criteo", 39), ("movielens", 7)])
+def test_against_times_turns_and_sees_the_loss_fall(shape: str, fields: int, tmp_path: Path) -> None:
+    out = tmp_path / "against.json"
+    where = ["--shape", shape, "--environments", str(tmp_path), "--out", str(out)]
+    what = ["--only", "fieldwise", "recbole", "--models", "dcnv2", "--rounds", "2", "--steps", "2"]
+    command = [sys.executable, str(BENCHMARKS / "against.py"), *where, *what]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"recbole is left out: no {tmp_path}/recbole-venv/bin/python" in done.stdout
+    record = json.loads(out.read_text())
+    assert (record["fields"], record["rows"]) == (fields, 2 * 2048)
+    (found,) = record["models"]["dcnv2"].values()
+    assert len(found["seconds"]) == 2
+    assert found["losses"] == sorted(found["losses"], reverse=True)
+    width = fields * 16
+    mlp = (width + 1) * 16 + 17 * 16 + 4 * 16
+    assert found["parameters"] == record["table_rows"] * 16 + 3 * (width + 1) * width + mlp + width + 17
