@@ -39,7 +39,7 @@ class Batches:
         """Batches in an order drawn from torch's global randomness; the last may be smaller."""
         order = torch.randperm(len(self)).to(self._ids.device)
         for index in order.split(size):
-            yield self._batch(self._ids[index], self._labels[index])
+            yield self._batch(self._ids.index_select(0, index), self._labels.index_select(0, index))
 
     def endless(self, size: int) -> Iterator[Batch]:
         """Shuffled batches, pass after pass."""

@@ -93,7 +93,8 @@ class AutoIntHead(Head):
         logits: Tensor = self.out(mixed.flatten(1)).squeeze(1)
         if self.deep is None:
             return logits
-        deep: Tensor = self.deep(x[:, self.get_buffer("live")].flatten(1))
+        live = self.get_buffer("live")
+        deep: Tensor = self.deep((x if len(live) == x.shape[1] else x[:, live]).flatten(1))
         return logits + deep.squeeze(1)
 
     def slices(self, mask: Mask) -> Slices:

@@ -40,7 +40,8 @@ class DeepFMHead(Head):
     def forward(self, v: Tensor) -> Tensor:
         """Logits (B,) of the embedding v (B, S)."""
         x = self.lift(v)  # (B, F, D)
-        deep: Tensor = self.out(self.mlp(x[:, self.get_buffer("live")].flatten(1)))
+        live = self.get_buffer("live")
+        deep: Tensor = self.out(self.mlp((x if len(live) == x.shape[1] else x[:, live]).flatten(1)))
         return pairwise(x) + deep.squeeze(1)
 
     def slices(self, mask: Mask) -> Slices:

@@ -17,7 +17,8 @@ def read(table: nn.Parameter, rows: Tensor) -> Tensor:
     """Rows of a table as they stand, (B, n, width)."""
     if table.is_cuda:
         return functional.embedding(rows, table)
-    return table.index_select(0, rows.flatten()).view(*rows.shape, -1)  # its gradient is quicker to sum on a CPU
+    rows_long = rows.flatten().long()  # torch sums gradients by 64-bit numbers in parallel, by others one by one
+    return table.index_select(0, rows_long).view(*rows.shape, -1)
 
 
 class FieldEmbedding(nn.Module):
@@ -71,6 +72,8 @@ class FieldEmbedding(nn.Module):
                 found = self.reader(self.tables[str(width)], rows)  # (B, fields, width)
             else:
                 found = self._pooled(rows, width, len(fields))
+            if len(self._runs) == 1:
+                return found.flatten(1)
             parts[width] = iter(found.split([count for other, count in self._runs if other == width], 1))
         ordered = [next(parts[width]).flatten(1) for width, _ in self._runs if width]
         return torch.cat(ordered, dim=1) if len(ordered) > 1 else ordered[0]

@@ -24,15 +24,17 @@ class Lift(nn.Module):
 
     def forward(self, v: Tensor) -> Tensor:
         """Every field at the common width."""
+        if len(self._runs) == 1:
+            return self._lift(v, self.weight, *self._runs[0])
         sizes = [width * fields for width, fields in self._runs]
-        parts = []
-        for (width, fields), own, weight in zip(self._runs, v.split(sizes, 1), self.weight.split(sizes), strict=True):
-            if width:
-                shaped = own.unflatten(1, (fields, width)), weight.unflatten(0, (fields, width))
-                parts.append(torch.einsum("bfw,fwd->bfd", *shaped))
-            else:
-                parts.append(v.new_zeros(v.shape[0], fields, self.weight.shape[1]))
-        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]  # (B, F, D)
+        parts = zip(v.split(sizes, 1), self.weight.split(sizes), self._runs, strict=True)
+        return torch.cat([self._lift(own, weight, *run) for own, weight, run in parts], 1)  # (B, F, D)
+
+    def _lift(self, v: Tensor, weight: Tensor, width: int, fields: int) -> Tensor:
+        """Some fields of equal width, (B, fields, D)."""
+        if not width:
+            return v.new_zeros(len(v), fields, self.weight.shape[1])
+        return torch.einsum("bfw,fwd->bfd", v.unflatten(1, (fields, width)), weight.unflatten(0, (fields, width)))
 
 
 def mlp(inputs: int, hidden: tuple[int, ...], dropout: float) -> nn.Sequential:
