@@ -38,13 +38,3 @@ def test_a_recorded_search_is_the_plain_one(on_gpu: Task, monkeypatch: pytest.Mo
     plain = search(start, settings, Budget.columns(8)).traces[0].tensors()
     assert torch.equal(recorded["live"], plain["live"])
     assert torch.allclose(recorded["scores"], plain["scores"], atol=1e-6)
-
-
-@pytest.mark.gpu
-def test_mixed_precision_trains_to_the_same_auc(on_gpu: Task) -> None:
-    settings = Pretrain(batch=256, epochs=20, patience=20, learning_rate=0.05)
-    full = pretrain(on_gpu, settings)
-    mixed = pretrain(on_gpu, settings.model_copy(update={"precision": "bfloat16"}))
-    best, other = (max(epoch.auc for epoch in trained.history) for trained in (full, mixed))
-    assert best > 0.7
-    assert other == pytest.approx(best, abs=0.01)

@@ -168,6 +168,14 @@ def test_borrowed_randomness_depends_on_its_arguments_alone() -> None:
     assert len({draw(1, "a", 2), draw(2, "a", 2), draw(1, "b", 2), draw(1, "a", 3)}) == 4
 
 
+def test_mixed_precision_is_other_arithmetic_for_the_same_training(task: Task) -> None:
+    full, mixed = (pretrain(task, FAST.model_copy(update={"precision": name})) for name in ("float32", "bfloat16"))
+    assert numbers(full) != numbers(mixed)
+    assert all(weight.dtype == torch.float32 for weight in mixed.model.parameters())
+    for one, other in zip(full.history[1:], mixed.history[1:], strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=0.02)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_a_missing_gpu_is_said() -> None:
     assert choose_device("auto") == torch.device("cpu")
