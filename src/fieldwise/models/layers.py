@@ -58,9 +58,9 @@ class _Pairwise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         """(B, F, D) to (B,)."""
-        total, flat = x.sum(1), x.flatten(1)
+        total = x.sum(1)
         ctx.save_for_backward(x, total)
-        pairs: Tensor = 0.5 * (total.square().sum(1) - torch.linalg.vecdot(flat, flat))
+        pairs: Tensor = 0.5 * (total.square() - x.square().sum(1)).sum(1)
         return pairs
 
     @staticmethod

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fieldwise.models.embedding import FieldEmbedding, Reader, read
 from fieldwise.train.checkpoint import Tensors, named, optimiser_tensors, restore_optimiser, under
-from fieldwise.train.rows import AdagradRows, AdamRows, Rows
+from fieldwise.train.rows import AdagradRows, AdamRows, Distinct, Rows
 
 Method = Literal["adam", "dense-adam", "rowwise-adagrad"]
 """adam: dense Adam's way, by moving large tables' rows only when they are read; dense-adam: every row at every step;
@@ -29,13 +29,14 @@ class Optimiser:
         self._modules = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
         self._model = model
         self._tables: dict[nn.Parameter, Rows] = {}
+        distinct = Distinct()
         for module in self._modules:
             for table, places in module.places():
                 large = len(table) > LARGE[table.device.type] * batch * places
                 if method == "rowwise-adagrad":
-                    self._tables[table] = AdagradRows(table, learning_rate)
+                    self._tables[table] = AdagradRows(table, learning_rate, distinct)
                 elif method == "adam" and large and not dense:
-                    self._tables[table] = AdamRows(table, learning_rate)
+                    self._tables[table] = AdamRows(table, learning_rate, distinct)
         others = [weight for weight in model.parameters() if weight not in self._tables]
         on_gpu = any(weight.is_cuda for weight in others)
         self._adam = torch.optim.Adam(others, lr=learning_rate, fused=True, capturable=on_gpu)

@@ -24,23 +24,39 @@ State = tuple[Tensor, ...]
 """Some rows up to date: their weights, then what their optimiser remembers of them."""
 
 
+class Distinct:
+    """The distinct numbers among rows, and where each row's stands; tables of one stacking ask for the same in turn."""
+
+    def __init__(self) -> None:
+        self._rows = torch.empty(0)
+        self._found = self._rows, self._rows
+
+    def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Ascending, and by place, for rows of any shape."""
+        if self._rows.shape != rows.shape or not torch.equal(self._rows, rows):
+            distinct, inverse = torch.unique(rows, return_inverse=True)
+            self._rows, self._found = rows, (distinct.long(), inverse.flatten())
+        return self._found
+
+
 class Rows(ABC):
     """One large table in training."""
 
-    def __init__(self, table: nn.Parameter, learning_rate: float) -> None:
+    def __init__(self, table: nn.Parameter, learning_rate: float, distinct: "Distinct") -> None:
         self._table, self._rate = table.detach(), learning_rate  # shares the table's memory
+        self._distinct = distinct
         self._open: tuple[Tensor, State] | None = None
 
     def read(self, rows: Tensor, keep: bool) -> Tensor:
         """Rows of the table as they stand now, (B, n, width); `keep` if the step is to move them."""
-        distinct, inverse = torch.unique(rows, return_inverse=True)
+        distinct, inverse = self._distinct(rows)
         with torch.no_grad():
             state = self._current(distinct)
         if keep:
             assert self._open is None, "a table is read once in a step"
             state[0].requires_grad_()
-            self._open = distinct.long(), state
-        return state[0].index_select(0, inverse.flatten()).view(*rows.shape, -1)
+            self._open = distinct, state
+        return state[0].index_select(0, inverse).view(*rows.shape, -1)
 
     @torch.no_grad()
     def step(self) -> None:
@@ -81,8 +97,8 @@ class Rows(ABC):
 class AdamRows(Rows):
     """Adam as if every row were moved at every step: missed steps are made up when a row is next read."""
 
-    def __init__(self, table: nn.Parameter, learning_rate: float) -> None:
-        super().__init__(table, learning_rate)
+    def __init__(self, table: nn.Parameter, learning_rate: float, distinct: Distinct) -> None:
+        super().__init__(table, learning_rate, distinct)
         self._first, self._second = torch.zeros_like(self._table), torch.zeros_like(self._table)
         self._last = torch.zeros(len(table), dtype=torch.int32, device=table.device)  # 0: never moved
         self._step = 0
@@ -147,8 +163,8 @@ class AdamRows(Rows):
 class AdagradRows(Rows):
     """Row-wise Adagrad: one number for each row, the sum of its mean squared gradients."""
 
-    def __init__(self, table: nn.Parameter, learning_rate: float) -> None:
-        super().__init__(table, learning_rate)
+    def __init__(self, table: nn.Parameter, learning_rate: float, distinct: Distinct) -> None:
+        super().__init__(table, learning_rate, distinct)
         self._sums = torch.zeros(len(table), device=table.device)
 
     def settle(self) -> None:
