@@ -72,10 +72,10 @@ def test_records_say_what_the_folder_holds(finished: Path) -> None:
     ]  # fmt: skip
     first = records[0]
     home = finished / "seed-0"
-    compact = load(home / "compact" / "8-columns")
+    compact = load(home / "compact" / "8-columns").model
     mask = Mask.from_json(json.loads((home / "search" / "8-columns" / "mask.json").read_text()))
     assert first["compact_test"] == evaluate(compact, data.test).to_json()
-    assert first["full_test"] == evaluate(load(home / "pretrain"), data.test).to_json()
+    assert first["full_test"] == evaluate(load(home / "pretrain").model, data.test).to_json()
     assert first["widths_after"] == list(mask.widths) == list(compact.layout.widths)
     assert first["compact_size"]["embedding"] == mask.params
     assert first["source"] == "planted"

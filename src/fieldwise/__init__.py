@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fieldwise.data.prepare import prepare
     from fieldwise.data.store import Dataset
     from fieldwise.exports.folder import export, load
+    from fieldwise.exports.predictor import Predictor
     from fieldwise.models.compact import compact
     from fieldwise.searches.search import SearchResult, search
     from fieldwise.train.evaluate import evaluate
@@ -28,6 +29,7 @@ _HOMES = {
     "FieldwiseError": "fieldwise.core.errors",
     "Layout": "fieldwise.core.schema",
     "Mask": "fieldwise.core.mask",
+    "Predictor": "fieldwise.exports.predictor",
     "Schema": "fieldwise.core.schema",
     "SearchResult": "fieldwise.searches.search",
     "Task": "fieldwise.train.task",

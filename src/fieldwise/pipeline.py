@@ -135,10 +135,10 @@ def search_one(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
     if begin(job, folder, values, f"search {budget}, seed {seed}"):
         forget_peak()
         need(full, f"the pretraining of seed {seed}", "pretrain")
-        task = _task(job, data, seed).starting_from(load(full))
+        task = _task(job, data, seed).starting_from(load(full).model)
         result = search_columns(task, job.settings.search, budget, folder / "checkpoint", job.watcher)
         write_json(folder / "mask.json", result.mask.to_json())
-        export(result.model, folder)
+        export(result.model, folder, mask=result.mask)
         _write_traces(result, folder)
         record = StageRecord(
             history=list(result.history),
@@ -157,8 +157,9 @@ def retrain_one(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
         forget_peak()
         need(searched, f"the search of {budget}, seed {seed}", "search")
         task = _task(job, data, seed)
-        trained = retrain_model(task, load(searched), job.settings.retrain, folder / "checkpoint", job.watcher)
-        export(trained.model, job.seed_folder(seed) / "compact" / budget.slug)
+        trained = retrain_model(task, load(searched).model, job.settings.retrain, folder / "checkpoint", job.watcher)
+        mask = Mask.from_json(read(searched / "mask.json"))
+        export(trained.model, job.seed_folder(seed) / "compact" / budget.slug, data.encoder, mask)
         stage = StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=peak_memory())
         write_json(folder / "history.json", stage.to_json())
         end(folder, _record(job, data, task, budget, stage))
@@ -170,8 +171,8 @@ def _record(job: Job, data: Dataset, task: Task, budget: Budget, last: StageReco
     before = StageRecord.model_validate(read(job.pretrain_folder(task.seed) / "record.json"))
     search = StageRecord.model_validate(read(home / "search" / budget.slug / "record.json"))
     mask = Mask.from_json(read(home / "search" / budget.slug / "mask.json"))
-    full = load(job.pretrain_folder(task.seed), str(task.torch_device))
-    small = load(home / "compact" / budget.slug, str(task.torch_device))
+    full = load(job.pretrain_folder(task.seed), str(task.torch_device)).model
+    small = load(home / "compact" / budget.slug, str(task.torch_device)).model
     assert search.summary is not None
     return RunRecord(
         data=data.fingerprint,

@@ -121,7 +121,7 @@ def test_many_columns_are_thinned_evenly_and_peaks_stay(finished: Path) -> None:
 
 def test_cosines_are_those_of_the_model_s_tables(finished: Path) -> None:
     folder = finished / "seed-0" / "pretrain"
-    model = load(folder)
+    model = load(folder).model
     found = cosines(folder)
     for j, name in enumerate(model.layout.schema.names):
         table = model.embedding.table(j).detach().double().numpy()

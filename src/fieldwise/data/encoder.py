@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
+from fieldwise.core.files import write_json
 from fieldwise.core.schema import PADDING, UNKNOWN, Field, Schema
 from fieldwise.data.rules import Rule
 from fieldwise.data.vocabulary import Vocabulary
@@ -83,9 +84,14 @@ class Encoder:
         entries = [
             {"name": f.name, "rule": f.rule.values(), "length": f.length, "several": f.several} for f in self.fields
         ]
-        (folder / RULES).write_text(json.dumps(entries, indent=1), encoding="utf-8")
+        write_json(folder / RULES, entries)
         for index, field in enumerate(self.fields):
             field.vocabulary.save(folder / vocabulary_file(index))
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the files that `save` writes."""
+        return [RULES, *(vocabulary_file(index) for index in range(len(self.fields)))]
 
     @cached_property
     def schema(self) -> Schema:

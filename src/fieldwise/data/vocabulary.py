@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from fieldwise.core.files import replacing
 from fieldwise.core.schema import UNKNOWN
 
 
@@ -40,7 +41,8 @@ class Vocabulary:
 
     def save(self, path: Path) -> None:
         """Writes Parquet with the columns value and count; the first row has id 1."""
-        pq.write_table(pa.table({"value": self.values, "count": self.counts}), path)
+        with replacing(path) as work:
+            pq.write_table(pa.table({"value": self.values, "count": self.counts}), work)
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":

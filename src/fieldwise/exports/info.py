@@ -1,0 +1,125 @@
+"""What `model.json` says: everything of a model but its numbers and vocabularies."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from fieldwise.core.errors import RunError
+from fieldwise.core.files import write_json
+from fieldwise.core.mask import Mask
+from fieldwise.core.records import Record, Size
+from fieldwise.core.schema import Field as SchemaField
+from fieldwise.core.schema import Layout, Schema
+
+INFO: Final = "model.json"
+FORMAT: Final = "fieldwise-model/2"
+_FileName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+
+
+class FieldInfo(Record):
+    """One field and its columns."""
+
+    name: str
+    cardinality: int = Field(ge=1)
+    length: int = Field(1, ge=1, le=1000)
+    """How many values a row may hold."""
+    width: int = Field(ge=0)
+    first_order: int = Field(ge=0, le=1)
+    """1 where the field has first-order weights."""
+    kept: list[int] | None = None
+    """Which columns of the full model these were, where that is known."""
+
+
+class FileInfo(Record):
+    """A file of the folder, as it was written."""
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> "FileInfo":
+        """Reads the whole file."""
+        with path.open("rb") as file:
+            return cls(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+
+
+class ModelInfo(Record):
+    """The whole of `model.json`."""
+
+    format: Literal["fieldwise-model/2"] = FORMAT
+    model: dict[str, Any]
+    """The base model's name and settings."""
+    fields: list[FieldInfo] = Field(min_length=1)
+    needs: list[str]
+    """The fields that a prediction reads."""
+    size: Size
+    versions: dict[str, str]
+    files: dict[_FileName, FileInfo]
+
+    @property
+    def layout(self) -> Layout:
+        """Fields and widths."""
+        fields = tuple(SchemaField(f.name, f.cardinality, f.length) for f in self.fields)
+        return Layout(Schema(fields), tuple(f.width for f in self.fields))
+
+    @property
+    def linear(self) -> Layout:
+        """Which fields have first-order weights."""
+        return Layout(self.layout.schema, tuple(f.first_order for f in self.fields))
+
+    def write(self, folder: Path) -> None:
+        """Writes `model.json`, with a digest of itself."""
+        values = self.to_json()
+        write_json(folder / INFO, {**values, "digest": _digest(values)})
+
+    @classmethod
+    def read(cls, folder: Path) -> "ModelInfo":
+        """Reads and checks `model.json` alone."""
+        try:
+            values = json.loads((folder / INFO).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise RunError(f"'{folder}' holds no model: {error.strerror or error}. {_hint(folder)}") from error
+        except ValueError as error:
+            raise RunError(f"'{folder / INFO}' is damaged ({error}). Export the model again.") from error
+        found = values.pop("format", None) if isinstance(values, dict) else None
+        if found != FORMAT:
+            raise RunError(f"'{folder / INFO}' has format {found!r}. Allowed: {FORMAT!r}. Export the model again.")
+        values["format"], digest = found, values.pop("digest", None)
+        if _digest(values) != digest:
+            raise RunError(f"'{folder / INFO}' was changed after it was written. Export the model again.")
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise RunError(f"'{folder / INFO}' is not understood: {where}: {first['msg']}. Export it again.") from error
+
+
+def field_infos(layout: Layout, linear: Layout | None, mask: Mask | None) -> list[FieldInfo]:
+    """One for each field."""
+    return [
+        FieldInfo(
+            name=field.name,
+            cardinality=field.cardinality,
+            length=field.length,
+            width=layout.widths[j],
+            first_order=linear.widths[j] if linear else 0,
+            kept=None if mask is None else list(mask.kept[j]),
+        )
+        for j, field in enumerate(layout.schema.fields)
+    ]
+
+
+def _digest(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _hint(folder: Path) -> str:
+    """What to do where a folder holds no model: the models of a run, where it is one."""
+    below = sorted(folder.glob(f"seed-*/compact/*/{INFO}"))
+    if below:
+        return f"It is a run; name one of its models: {', '.join(str(path.parent) for path in below[:4])}."
+    return f"Name a folder with {INFO}, such as RUN/seed-0/compact/BUDGET."

@@ -1,0 +1,80 @@
+"""A model that takes raw rows: what encodes them, and the model behind it."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fieldwise.core.errors import RunError
+from fieldwise.core.schema import UNKNOWN
+from fieldwise.data.encoder import Encoder
+from fieldwise.models.model import CTRModel
+
+BATCH: Final = 65_536
+"""Rows that are in memory as numbers at a time."""
+
+
+class Probability(nn.Module):
+    """Ids of the fields that the model needs to probabilities; every form of serving holds this."""
+
+    def __init__(self, model: CTRModel) -> None:
+        super().__init__()
+        self.model = model
+        schema = model.layout.schema
+        needed = [name in model.needs for name in schema.names for _ in range(schema.lengths[schema.names.index(name)])]
+        self.places = sum(needed)
+        """Ids that a row has here."""
+        # a place that is not needed takes the one that `forward` adds at the end
+        order = np.where(needed, np.cumsum(needed) - 1, self.places)
+        self.register_buffer("_order", None if all(needed) else torch.from_numpy(order), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Ids (B, places) to probabilities (B,)."""
+        if self._order is not None:
+            ids = nn.functional.pad(ids, (0, 1), value=UNKNOWN)[:, self.get_buffer("_order")]
+        logits: Tensor = self.model(ids)
+        return torch.sigmoid(logits)
+
+
+class Predictor:
+    """Predicts clicks of raw rows, with the vocabularies and bins that the model was trained with."""
+
+    def __init__(self, model: CTRModel, encoder: Encoder | None) -> None:
+        self.model = model
+        self._encoder = encoder
+        self.probability = Probability(model).eval()
+
+    @property
+    def encoder(self) -> Encoder:
+        """Encodes the fields that the model needs."""
+        if self._encoder is None:
+            raise RunError(
+                "This model was exported without vocabularies, so it reads ids alone. Export it with them: "
+                "fw.export(model, folder, data.encoder)."
+            )
+        return self._encoder
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The raw columns that rows must have."""
+        return self.encoder.columns
+
+    def predict(self, rows: Any) -> NDArray[np.float32]:
+        """Probabilities (rows,) of raw rows: a dict of columns, or anything with an Arrow stream."""
+        parts = [self.of_ids(self.encoder.encode(part)) for part in _parts(pa.table(rows))]
+        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+    def of_ids(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Probabilities (rows,) of rows that `encoder` has encoded."""
+        device = next(self.model.parameters()).device
+        with torch.inference_mode():
+            found: NDArray[np.float32] = self.probability(torch.from_numpy(ids).to(device)).cpu().numpy()
+        return found
+
+
+def _parts(table: pa.Table) -> Iterator[pa.Table]:
+    return (table.slice(start, BATCH) for start in range(0, table.num_rows, BATCH))
