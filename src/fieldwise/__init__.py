@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fieldwise.data.prepare import prepare
     from fieldwise.data.store import Dataset
     from fieldwise.exports.folder import export, load
+    from fieldwise.exports.predict import predict
     from fieldwise.exports.predictor import Predictor
     from fieldwise.models.compact import compact
     from fieldwise.searches.search import SearchResult, search
@@ -37,6 +38,7 @@ _HOMES = {
     "evaluate": "fieldwise.train.evaluate",
     "export": "fieldwise.exports.folder",
     "load": "fieldwise.exports.folder",
+    "predict": "fieldwise.exports.predict",
     "prepare": "fieldwise.data.prepare",
     "pretrain": "fieldwise.train.stages",
     "retrain": "fieldwise.train.stages",

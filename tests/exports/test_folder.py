@@ -16,7 +16,7 @@ from fieldwise.core.errors import DataError, RunError
 from fieldwise.core.schema import Schema
 from fieldwise.data.encoder import Encoder
 from fieldwise.exports.folder import export, load
-from fieldwise.exports.info import ModelInfo, _digest
+from fieldwise.exports.info import FileInfo, ModelInfo, _digest
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
 from tests.exports.cases import Case, shaken
@@ -178,16 +178,10 @@ def test_vocabularies_of_other_sizes_than_the_tables_are_refused(case: Case, ser
     values = json.loads((folder / "model.json").read_text())
     del values["digest"]
     for name in values["files"]:
-        values["files"][name] = json.loads(_file(folder / name))
+        values["files"][name] = FileInfo.of(folder / name).to_json()
     (folder / "model.json").write_text(json.dumps({**values, "digest": _digest(values)}))
     with pytest.raises(RunError, match="vocabularies are not those of the model's fields"):
         load(folder)
-
-
-def _file(path: Path) -> str:
-    from fieldwise.exports.info import FileInfo
-
-    return json.dumps(FileInfo.of(path).to_json())
 
 
 def test_a_run_folder_is_told_where_its_models_are(served: Path, tmp_path: Path) -> None:

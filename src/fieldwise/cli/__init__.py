@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from safetensors import SafetensorError
 
-from fieldwise.cli import compare, look, stages
+from fieldwise.cli import compare, look, serve, stages
 from fieldwise.core.errors import FieldwiseError
 
 COMMANDS: Final[dict[str, Callable[..., None]]] = {
@@ -22,6 +22,7 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "retrain": stages.retrain,
     "run": stages.run,
     "compare": compare.compare,
+    "predict": serve.predict,
     "describe": look.describe,
     "report": look.report,
     "watch": look.watch,

@@ -1,0 +1,172 @@
+"""Files of every form are predicted as their rows are, and a file that cannot be finished leaves nothing behind."""
+
+import gzip
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+from fieldwise.core.errors import DataError
+from fieldwise.exports.folder import load
+from fieldwise.exports.predict import predict
+from tests.data import small_files
+from tests.exports.cases import Case
+from tests.test_cli import cli
+
+Floats = NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def rows() -> pa.Table:
+    return pa.Table.from_pylist(small_files.awkward_rows())
+
+
+@pytest.fixture(scope="module")
+def expected(served: Path, rows: pa.Table) -> Floats:
+    return load(served).predict(rows)
+
+
+def test_text_and_parquet_are_predicted_as_rows_are(
+    served: Path, rows: pa.Table, expected: Floats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = small_files.awkward(tmp_path / "rows.csv")
+    with gzip.open(tmp_path / "rows.csv.gz", "wb") as file:
+        file.write(text.read_bytes())
+    pq.write_table(rows, tmp_path / "rows.parquet", row_group_size=700)
+    (tmp_path / "parts").mkdir()
+    pq.write_table(rows.slice(0, 900), tmp_path / "parts" / "1.parquet")
+    pq.write_table(rows.slice(900), tmp_path / "parts" / "2.parquet")
+    monkeypatch.setattr("fieldwise.exports.raw_rows.BATCH", 512)
+    monkeypatch.setattr("fieldwise.exports.raw_rows._BLOCK", 20_000)
+    for raw in ("rows.csv", "rows.csv.gz", "rows.parquet", "parts"):
+        told: list[tuple[str, int, int | None]] = []
+        hear = lambda *words, to=told: to.append(words)  # noqa: E731
+        count = predict(load(served), tmp_path / raw, tmp_path / "p.parquet", keep=["day"], progress=hear)
+        assert count == len(rows) == told[-1][1]
+        assert len(told) > 3
+        assert told[-1][2] == (None if "csv" in raw else len(rows))
+        got = pq.read_table(tmp_path / "p.parquet")
+        assert got.column_names == ["day", "probability"]
+        assert got["day"].to_pylist() == rows["day"].to_pylist()
+        np.testing.assert_allclose(got["probability"].to_numpy(), expected, atol=1e-6)
+
+
+def test_text_without_a_header_and_text_as_output(
+    served: Path, rows: pa.Table, expected: Floats, tmp_path: Path
+) -> None:
+    lines = small_files.awkward(tmp_path / "rows.csv").read_text().split("\n", 1)[1]
+    (tmp_path / "bare.csv").write_text(lines)
+    for out, delimiter in (("p.csv", ","), ("p.tsv", "\t")):
+        predict(load(served), tmp_path / "bare.csv", tmp_path / out, header=rows.column_names)
+        got = csv.read_csv(tmp_path / out, parse_options=csv.ParseOptions(delimiter=delimiter))
+        np.testing.assert_allclose(got["probability"].to_numpy(), expected, atol=1e-6)
+
+
+def test_numbers_in_parquet_are_predicted_as_text_is(
+    served: Path, rows: pa.Table, expected: Floats, tmp_path: Path
+) -> None:
+    typed = rows.set_column(rows.column_names.index("few"), "few", rows["few"].cast(pa.int32()))
+    typed = typed.set_column(rows.column_names.index("count"), "count", rows["count"].cast(pa.float32()))
+    pq.write_table(typed, tmp_path / "rows.parquet")
+    predict(load(served), tmp_path / "rows.parquet", tmp_path / "p.parquet")
+    np.testing.assert_allclose(pq.read_table(tmp_path / "p.parquet")["probability"].to_numpy(), expected, atol=1e-6)
+
+
+def test_the_command_says_how_many_and_where(served: Path, tmp_path: Path) -> None:
+    result = cli("predict", served, small_files.awkward(tmp_path / "rows.csv"), "-o", tmp_path / "p.csv")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"2,000 rows predicted: {tmp_path / 'p.csv'}\n"
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 2_001
+
+
+def test_bad_input_is_told_and_leaves_no_file(case: Case, served: Path, tmp_path: Path) -> None:
+    good, model = small_files.awkward(tmp_path / "rows.csv"), load(served)
+    needed = model.columns
+    head = ",".join(f'"{name}"' for name in needed)
+    (tmp_path / "lacking.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "short.csv").write_text(f"{head}\n" + ",".join("1" for _ in needed) + "\n1,2\n")
+    (tmp_path / "twice.csv").write_text(f"{head},{head}\n")
+    (tmp_path / "no.parquet").write_text("no")
+    (tmp_path / "folder.csv").mkdir()
+    pq.write_table(case.rows.slice(0, 9), tmp_path / "fine.parquet")
+    before, out = sorted(tmp_path.rglob("*")), tmp_path / "p.csv"
+    wrong: list[tuple[Path, Path, dict[str, list[str]], str]] = [
+        (tmp_path / "absent.csv", out, {}, "does not exist"),
+        (tmp_path / "lacking.csv", out, {}, f"lacks the columns {', '.join(needed)}. It has: a, b."),
+        (tmp_path / "short.csv", out, {}, f"Expected {len(needed)} columns, got 2"),
+        (tmp_path / "twice.csv", out, {}, "more than once"),
+        (tmp_path / "no.parquet", out, {}, "is no Parquet file"),
+        (tmp_path / "fine.parquet", out, {"header": ["a"]}, "Leave --header out"),
+        (good, tmp_path / "p.json", {}, "a name ending in .csv"),
+        (good, good, {}, "is the file that is read"),
+        (good, tmp_path / "folder.csv", {}, "is a folder"),
+        (good, out, {"keep": ["probability"]}, "Rename the kept column"),
+        (good, out, {"keep": ["nothing"]}, "lacks the columns nothing"),
+    ]
+    for raw, to, more, says in wrong:
+        with pytest.raises(DataError, match=re.escape(says)) as caught:
+            predict(model, raw, to, **more)
+        assert "\n" not in str(caught.value)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_command_says_in_one_line_what_is_wrong(served: Path, tmp_path: Path) -> None:
+    (tmp_path / "lacking.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "locked").write_text("in the way")
+    good = small_files.awkward(tmp_path / "rows.csv")
+    wrong: list[tuple[list[str | Path], str]] = [
+        ([tmp_path / "no-model", good, "-o", tmp_path / "p.csv"], "holds no model"),
+        ([served, tmp_path / "lacking.csv", "-o", tmp_path / "p.csv"], "lacks the columns"),
+        ([served, good, "-o", tmp_path / "locked" / "p.csv"], "could not be read or written"),
+    ]
+    for arguments, says in wrong:
+        result = cli("predict", *arguments)
+        assert result.returncode == 2, result.stderr + result.stdout
+        assert says in result.stderr
+        assert result.stderr.startswith("fieldwise: ")
+        assert len(result.stderr.strip().splitlines()) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["lacking.csv", "locked", "rows.csv"]
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
+def test_a_disk_that_fills_up_leaves_the_old_file(served: Path, tmp_path: Path, name: str) -> None:
+    good = small_files.awkward(tmp_path / "rows.csv", 20_000)
+    (tmp_path / name).write_text("old")
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from fieldwise.cli import main; main()",
+            "predict",
+            served,
+            good,
+            "-o",
+            tmp_path / name,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+    )
+    assert result.returncode == 2, result.stderr
+    assert "could not be read or written" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert (tmp_path / name).read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["rows.csv", name])
+
+
+def test_a_row_that_breaks_late_leaves_no_file(served: Path, tmp_path: Path) -> None:
+    good = small_files.awkward(tmp_path / "rows.csv")
+    with good.open("a") as file:
+        file.write("1,2\n")
+    with pytest.raises(DataError, match="Expected 8 columns, got 2"):
+        predict(load(served), good, tmp_path / "p.csv")
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.csv"]
