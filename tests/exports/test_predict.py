@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -98,7 +99,7 @@ def test_bad_input_is_told_and_leaves_no_file(case: Case, served: Path, tmp_path
     (tmp_path / "folder.csv").mkdir()
     pq.write_table(case.rows.slice(0, 9), tmp_path / "fine.parquet")
     before, out = sorted(tmp_path.rglob("*")), tmp_path / "p.csv"
-    wrong: list[tuple[Path, Path, dict[str, list[str]], str]] = [
+    wrong: list[tuple[Path, Path, dict[str, Any], str]] = [
         (tmp_path / "absent.csv", out, {}, "does not exist"),
         (tmp_path / "lacking.csv", out, {}, f"lacks the columns {', '.join(needed)}. It has: a, b."),
         (tmp_path / "short.csv", out, {}, f"Expected {len(needed)} columns, got 2"),
