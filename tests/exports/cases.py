@@ -73,7 +73,7 @@ def disturbed(table: pa.Table, encoder: Encoder) -> pa.Table:
     numbers = {f.rule.column for f in encoder.fields if f.rule.kind != "category"}
     columns = {}
     for name in table.column_names:
-        values = table[name].to_pylist()
+        values = table[name].cast(pa.string()).to_pylist()
         new = "1000000000000" if name in numbers else "never seen"
         for place, lot in enumerate(draw.random(len(values))):
             values[place] = None if lot < 0.1 else new if lot < 0.2 else values[place]

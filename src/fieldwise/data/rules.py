@@ -77,6 +77,13 @@ class Rule(Settings):
             return pa.array(np.where(bad, NO_NUMBER, self._bins(numbers)), mask=~known & ~bad)
         return self._time_part(column)
 
+    def times(self, column: pa.Array) -> pa.Array:
+        """Times of raw values of kind hour, weekday or weekend; text that is no time becomes null."""
+        column = _plain(column)
+        if pa.types.is_temporal(column.type):
+            return column
+        return pc.strptime(column.cast(pa.string()), format=self.time_format, unit="s", error_is_null=True)
+
     def quantiles(self, parts: Iterable[tuple[NDArray[np.float64], NDArray[np.int64]]], total: int) -> "Rule":
         """The rule with edges fitted on numbers in rising order and how often each is there, part by part."""
         wanted = np.arange(1, self.bins) * (total / self.bins)
@@ -91,16 +98,15 @@ class Rule(Settings):
 
     def _bins(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
         if self.kind == "width":
-            return np.floor(np.clip(numbers / self.width, -(2.0**61), 2.0**61)).astype(np.int64)
+            with np.errstate(over="ignore"):  # what is too large to divide is clipped
+                return np.floor(np.clip(numbers / self.width, -(2.0**61), 2.0**61)).astype(np.int64)
         if self.kind == "quantile":
             return np.searchsorted(np.asarray(self.edges), numbers, side="right").astype(np.int64)
         small = np.floor(np.clip(numbers, -(2.0**61), 2)).astype(np.int64) - 2
         return np.where(numbers > 2, np.searchsorted(_log_squared_edges(), numbers, side="right"), small)
 
     def _time_part(self, column: pa.Array) -> pa.Array:
-        if not pa.types.is_temporal(column.type):
-            text = column.cast(pa.string())
-            column = pc.strptime(text, format=self.time_format, unit="s", error_is_null=True)
+        column = self.times(column)
         if self.kind == "hour":
             return pc.hour(column)
         day = pc.day_of_week(column)

@@ -1,0 +1,137 @@
+"""How raw values enter a graph: one tensor for each raw column, whose type follows from how its fields are made.
+
+| kind | fields | tensor | null |
+|---|---|---|---|
+| text | categories of text, dates or truth values | string (B,) | the graph's null text |
+| whole | categories of whole numbers | int64 (B,) | -2**63 |
+| number | bins of numbers, categories of broken numbers | double (B,) | NaN |
+| time | hour, weekday, weekend | int64 (B,), seconds since 1970 in local time | -2**63 |
+
+Text with a separator is split inside the graph. Other fields with several values a row take a tensor (B, K) of any K,
+and beside it `NAME.length` (B,), how many of the K count; an empty list is one null.
+"""
+
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fieldwise.core.errors import DataError
+from fieldwise.core.records import Record
+from fieldwise.data.encoder import Encoder, FieldEncoder
+from fieldwise.data.rules import Rule, not_numbers, numbers_of
+
+Kind = Literal["text", "whole", "number", "time"]
+NULL_WHOLE: Final = -(2**63)
+_UNSEEN: Final = NULL_WHOLE + 1
+"""Stands for text that is no whole number, where whole numbers are the categories."""
+_WHOLE: Final = r"^(0|-?[1-9][0-9]{0,17})$"
+
+
+class Input(Record):
+    """One tensor of a graph."""
+
+    name: str
+    column: str
+    kind: Kind
+    several: bool
+    """Whether a row holds a list, whose length is an input too."""
+    null: str | None
+    """Of kind text: what stands for null."""
+
+    @property
+    def length_name(self) -> str:
+        """The input that says how many values of a list count."""
+        return f"{self.name}.length"
+
+
+def inputs_of(encoder: Encoder) -> list[Input]:
+    """The input of each field; fields of one column share theirs, where their kinds agree."""
+    keys = [(f.rule.column or f.name, _kind(f), f.several and not splits(f)) for f in encoder.fields]
+    columns = [column for column, _, _ in dict.fromkeys(keys)]
+    null = _null_text(encoder)
+    return [
+        Input(
+            name=column if columns.count(column) == 1 and column != "probability" else f"{column}.{kind}",
+            column=column,
+            kind=kind,
+            several=several,
+            null=null if kind == "text" else None,
+        )
+        for column, kind, several in keys
+    ]
+
+
+def splits(field: FieldEncoder) -> bool:
+    """Whether a field's text is split inside the graph."""
+    return field.several and field.rule.separator is not None and _kind(field) == "text"
+
+
+def feeds(encoder: Encoder, rows: Any) -> dict[str, NDArray[Any]]:
+    """The tensors of raw rows: a dict of columns, or anything with an Arrow stream."""
+    table, tensors = pa.table(rows), {}
+    for field, entry in zip(encoder.fields, inputs_of(encoder), strict=True):
+        column = table[entry.column].combine_chunks()
+        if entry.several:
+            tensors[entry.name], tensors[entry.length_name] = _lists(field, entry, column)
+        else:
+            tensors[entry.name] = _values(field, entry, column)
+    return tensors
+
+
+def _kind(field: FieldEncoder) -> Kind:
+    if field.rule.is_number:
+        return "number"
+    if field.rule.kind != "category":
+        return "time"
+    kind = field.vocabulary.values.type
+    return "whole" if pa.types.is_integer(kind) else "number" if pa.types.is_floating(kind) else "text"
+
+
+def _null_text(encoder: Encoder) -> str:
+    r"""`\N`, as text files of databases write it, or longer where that is a value; no separator is in it."""
+    texts = [f for f in encoder.fields if _kind(f) == "text"]
+    separators = [f.rule.separator for f in texts if f.rule.separator]
+    found = "\\N" if not any(separator in "\\N" * 9 for separator in separators) else "null"
+    while any(pc.index(f.vocabulary.values.cast(pa.string()), found).as_py() >= 0 for f in texts):
+        found += found
+    return found
+
+
+def _lists(field: FieldEncoder, entry: Input, column: pa.Array) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    lists = field.rule.lists(column)
+    if lists is None:  # rows with one value each
+        return _values(field, entry, column)[:, None], np.ones(len(column), np.int64)
+    lists = pc.list_slice(lists, 0, field.length)
+    rows, lengths = np.asarray(pc.list_parent_indices(lists)), np.asarray(pc.list_value_length(lists))
+    flat = _values(field, entry, lists.flatten())
+    values = np.full((len(lists), lengths.max(initial=1)), flat[0] if len(flat) else 0, flat.dtype)
+    values[rows, np.arange(len(rows)) - (np.cumsum(lengths) - lengths)[rows]] = flat
+    return values, lengths.astype(np.int64)
+
+
+def _values(field: FieldEncoder, entry: Input, column: pa.Array) -> NDArray[Any]:
+    if entry.kind == "number":
+        wrong = not_numbers(column)
+        if wrong:
+            raise DataError(f"Column '{entry.column}' is a number in the graph, but holds {wrong[:3]}. Mend the rows.")
+        numbers, known = numbers_of(column)
+        return np.where(known, numbers, np.nan)
+    if entry.kind == "time":
+        seconds = pc.floor_temporal(field.rule.times(column), unit="second").cast(pa.timestamp("s")).cast(pa.int64())
+        return _filled(seconds, NULL_WHOLE)
+    plain = Rule().apply(column)
+    if entry.kind == "text":
+        return np.asarray(plain.cast(pa.string()).fill_null(entry.null).to_pylist(), dtype=object)
+    if pa.types.is_integer(plain.type):
+        return _filled(plain, NULL_WHOLE)
+    text = plain.cast(pa.string())
+    whole = pc.if_else(pc.match_substring_regex(text, _WHOLE), text, pa.scalar(str(_UNSEEN)))
+    return _filled(whole.cast(pa.int64()), NULL_WHOLE)
+
+
+def _filled(column: pa.Array, null: int) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = column.fill_null(null).to_numpy(zero_copy_only=False)
+    return found

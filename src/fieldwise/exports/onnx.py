@@ -1,0 +1,146 @@
+"""One ONNX graph from raw values to the probability, for ONNX Runtime and whatever else reads ONNX."""
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from fieldwise.core.errors import RunError
+from fieldwise.core.files import replacing
+from fieldwise.core.version import __version__
+from fieldwise.exports.inputs import inputs_of
+from fieldwise.exports.predictor import Predictor, Probability
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+EXTERNAL_ABOVE: Final = 2**31 - 2**27
+"""Bytes of weights from which they lie in a file of their own; a protobuf holds 2 GiB with everything else."""
+_DATA: Final = ".data"
+
+
+def export_program(probability: Probability) -> torch.export.ExportedProgram:
+    """The model as torch.export sees it: ids (B, places) to probabilities (B,), for any B."""
+    device = next(probability.parameters()).device
+    ids = torch.zeros(3, probability.places, dtype=torch.int32, device=device)
+    with _quiet():
+        return torch.export.export(probability, (ids,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+
+
+def to_pt2(predictor: Predictor, path: Path | str) -> list[Path]:
+    """Writes the model from ids to the probability with torch.export."""
+    path = Path(path)
+    with replacing(path) as work, _quiet():
+        named = work.with_suffix(".pt2")  # torch wants this ending
+        torch.export.save(export_program(predictor.probability), named)
+        named.replace(work)
+    return [path]
+
+
+def to_onnx(predictor: Predictor, path: Path | str) -> list[Path]:
+    """Writes one graph from raw values to the probability; large tables lie beside it, in `NAME.data`."""
+    path = Path(path)
+    model = _whole(predictor)
+    weights = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
+    return _save(model, path, external=weights > EXTERNAL_ABOVE)
+
+
+def ids_to_onnx(probability: Probability, path: Path) -> list[Path]:
+    """Writes the graph from ids to the probability alone."""
+    return _save(_model(probability), path, external=False)
+
+
+def _whole(predictor: Predictor) -> "ir.Model":
+    _require()
+    import onnx_ir as ir
+    from onnx_ir.passes.common import NameFixPass
+
+    from fieldwise.exports.onnx_front import Front
+
+    front, model = Front(predictor.encoder), _model(predictor.probability)
+    graph = model.graph
+    (ids,) = graph.inputs
+    for value in front.tape.initializers:
+        graph.register_initializer(value)
+    graph.insert_before(graph[0], front.tape.nodes)
+    ir.convenience.replace_all_uses_with(ids, front.ids)
+    graph.inputs.clear()
+    graph.inputs.extend(front.inputs.values())
+    graph.outputs[0].shape = ir.Shape(["batch"])
+    model.opset_imports["ai.onnx.ml"] = 4
+    entries = {entry.name: entry.to_json() for entry in inputs_of(predictor.encoder)}
+    model.metadata_props["fieldwise.inputs"] = json.dumps(list(entries.values()), ensure_ascii=False)
+    NameFixPass()(model)
+    return model
+
+
+def _model(probability: Probability) -> "ir.Model":
+    """The graph from ids to the probability."""
+    _require()
+    with _quiet():
+        program = torch.onnx.export(
+            export_program(probability), dynamo=True, input_names=["ids"], output_names=["probability"], verbose=False
+        )
+    assert program is not None
+    model: ir.Model = program.model
+    for node in model.graph:
+        node.metadata_props.clear()  # where each node stood in the source
+    model.producer_name, model.producer_version = "fieldwise", __version__
+    return model
+
+
+def _save(model: "ir.Model", path: Path, external: bool) -> list[Path]:
+    """The graph comes last, so its presence means complete."""
+    import onnx_ir as ir
+
+    data = path.with_name(path.name + _DATA)
+    with replacing(path) as work:
+        if external:
+            with replacing(data) as data_work:
+                ir.save(model, work, format="protobuf", external_data=data_work.name)
+            _point_to(work, data.name)
+        else:
+            ir.save(model, work, format="protobuf")
+    return [path, data] if external else [path]
+
+
+def _point_to(path: Path, data: str) -> None:
+    """Writes the final name of the data file into a graph."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = data
+    path.write_bytes(model.SerializeToString())
+
+
+def _require() -> None:
+    try:
+        import onnx_ir
+        import onnxscript
+
+        assert onnx_ir
+        assert onnxscript
+    except ImportError as error:
+        raise RunError(f"ONNX needs an extra ({error}). Run: pip install 'fieldwise[onnx]'.") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Torch warns of its own deprecations and missing neighbours while it exports; none is the user's."""
+    logger: Any = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,77 @@
+"""The model, its folder, ONNX Runtime and torch.export say the same of the same raw rows."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pyarrow as pa
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from fieldwise.core.names import resolve
+from fieldwise.exports.folder import export, load
+from fieldwise.exports.inputs import feeds
+from fieldwise.exports.onnx import to_onnx, to_pt2
+from fieldwise.exports.predictor import Predictor
+from fieldwise.models import MODELS
+from tests.exports.cases import SMALL, Case, avazu, criteo, movielens, shaken
+
+TOLERANCE = 1e-5
+"""How far probabilities may differ."""
+DATA = Path(os.environ.get("FIELDWISE_DATA", "no-such-folder"))
+REAL = {
+    "movielens": lambda folder: movielens(DATA / "ml-1m.zip", folder),
+    "criteo": lambda folder: criteo(DATA / "criteo_sample.txt.gz", folder),
+    "avazu": lambda folder: avazu(DATA / "avazu_sample.csv.gz", folder),
+}
+
+
+def run_onnx(path: Path, predictor: Predictor, rows: pa.Table) -> NDArray[np.float32]:
+    session = onnxruntime.InferenceSession(path)
+    (found,) = session.run(None, feeds(predictor.encoder, rows))
+    return np.asarray(found)
+
+
+def agree(case: Case, name: str, folder: Path) -> None:
+    model, mask = shaken(resolve("model", MODELS, name)(), case.data)
+    assert 0 in model.layout.widths
+    ids = case.data.encoder.encode(case.rows)
+    assert (ids == 0).any(), "no unseen value"
+    expected = torch.sigmoid(model(torch.from_numpy(ids))).detach().numpy()
+    assert expected.std() > 0.01
+    export(model, folder / "model", case.data.encoder, mask)
+    predictor = load(folder / "model")
+    np.testing.assert_allclose(predictor.predict(case.rows), expected, atol=TOLERANCE, rtol=0)
+    to_onnx(predictor, folder / "model.onnx")
+    to_pt2(predictor, folder / "model.pt2")
+    program = torch.export.load(folder / "model.pt2").module()
+    for count in (len(case.rows), 1):
+        rows = case.rows.slice(0, count)
+        np.testing.assert_allclose(
+            run_onnx(folder / "model.onnx", predictor, rows), expected[:count], atol=TOLERANCE, rtol=0
+        )
+        needed = torch.from_numpy(predictor.encoder.encode(rows))
+        np.testing.assert_allclose(program(needed).detach().numpy(), expected[:count], atol=TOLERANCE, rtol=0)
+
+
+@pytest.fixture(scope="module", params=[*SMALL, "movielens"])
+def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, movielens_zip: Path) -> Case:
+    folder = tmp_path_factory.mktemp(request.param)
+    return movielens(movielens_zip, folder) if request.param == "movielens" else SMALL[request.param](folder)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_forms_agree(small: Case, name: str, tmp_path: Path) -> None:
+    agree(small, name, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason="set FIELDWISE_DATA to run this")
+@pytest.mark.parametrize("source", REAL)
+def test_all_forms_agree_on_real_rows(source: str, tmp_path: Path) -> None:
+    case = REAL[source](tmp_path)
+    for name in MODELS:
+        (tmp_path / name).mkdir()
+        agree(case, name, tmp_path / name)

@@ -1,0 +1,194 @@
+"""What the graph does with raw values of every kind."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fieldwise.core.errors import DataError, RunError
+from fieldwise.data.encoder import Encoder, FieldEncoder
+from fieldwise.data.frame import Frame
+from fieldwise.data.prepare import prepare
+from fieldwise.data.rules import Rule
+from fieldwise.data.vocabulary import Vocabulary
+from fieldwise.exports.bins import first_numbers, steps_of
+from fieldwise.exports.folder import export, load
+from fieldwise.exports.inputs import feeds, inputs_of
+from fieldwise.exports.onnx import to_onnx, to_pt2
+from fieldwise.exports.predictor import Predictor
+from fieldwise.models.fm import FM
+from tests.exports.cases import Case
+
+RULES = [
+    Rule(kind="log-squared"),
+    Rule(kind="width", width=0.1),
+    Rule(kind="width", width=3e7),
+    Rule(kind="quantile", edges=(-1.5, 0.1, 0.3, 2.0, 1e9)),
+]
+
+
+def binned(rule: Rule, bins: list[int | None]) -> FieldEncoder:
+    values = pa.array(bins, pa.int64())
+    return FieldEncoder("x", rule, Vocabulary(values, pa.array([1] * len(bins))))
+
+
+def by_steps(field: FieldEncoder, numbers: list[float]) -> list[int]:
+    steps = steps_of(field)
+    return [int(steps.ids[np.searchsorted(steps.edges, number, side="right")]) for number in numbers]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.kind}-{rule.width}")
+def test_steps_give_every_number_the_encoder_s_id(rule: Rule) -> None:
+    bins: list[int | None] = [7, 0, -1, 3, None, 4, 40, -(2**61), -(2**61) - 2, 2**61, 300]
+    field = binned(rule, bins)
+    edges = steps_of(field).edges
+    draw = np.random.default_rng(0)
+    near = np.concatenate([edges, np.nextafter(edges, np.inf), np.nextafter(edges, -np.inf)])
+    wide = np.concatenate([draw.normal(size=500) * 10.0 ** draw.integers(-3, 19, 500), np.arange(-9, 5000) * 0.1])
+    numbers = np.concatenate([near, wide, [np.inf, -np.inf, 0.0, -0.0, 2.0, 3.0, 5e-324]])
+    assert by_steps(field, numbers.tolist()) == field.ids(pa.array(numbers))[:, 0].tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(allow_nan=False), st.sampled_from(RULES))
+def test_the_first_number_of_a_bin_is_the_first(number: float, rule: Rule) -> None:
+    here = np.asarray(rule.apply(pa.array([number])))
+    (first,) = first_numbers(rule, here)
+    assert first <= number
+    assert np.asarray(rule.apply(pa.array([first])))[0] == here[0]
+    before = np.nextafter(first, -np.inf)
+    assert first == -np.inf or np.asarray(rule.apply(pa.array([before])))[0] < here[0]
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Predictor, pa.Table]:
+    """Columns of every type: whole, broken, true, dates, times, lists of text and of numbers, and one used twice."""
+    draw, rows = np.random.default_rng(0), 3_000
+    days = np.datetime64("1969-12-20") + draw.integers(0, 40, rows)
+
+    def lists(values: list[object]) -> list[list[object] | None]:
+        sizes = draw.integers(0, 5, rows)
+        return [None if s == 4 else [values[i] for i in draw.integers(0, len(values), s)] for s in sizes]
+
+    table = pa.table({
+        "id": pa.array([None if i % 11 == 0 else i % 13 for i in range(rows)], pa.int32()),
+        "share": pa.array([None if i % 7 == 0 else i % 5 / 4 for i in range(rows)], pa.float32()),
+        "flag": pa.array([None if i % 5 == 0 else i % 2 == 0 for i in range(rows)]),
+        "day": pa.array(days.astype("datetime64[D]")),
+        "at": pa.array(days.astype("datetime64[ms]") + draw.integers(0, 86_400_000, rows)),
+        "tags": pa.array(lists(["a", "b", "", None]), pa.list_(pa.string())),
+        "parts": pa.array([["0.5;1.5", None, "90", "", "1.5;;0.5;7", "8;9"][i % 6] for i in range(rows)]),
+        "words": pa.array([["x|y", "", "y", None, "x||y", "q|x|y|q|x"][i % 6] for i in range(rows)]),
+        "price": pa.array([None if i % 9 == 0 else str(i * 0.37) for i in range(rows)]),
+        "click": draw.integers(0, 2, rows),
+    })  # fmt: skip
+    fields = {
+        "share": Rule(),
+        "weekday": Rule(column="at", kind="weekday"),
+        "weekend": Rule(column="at", kind="weekend"),
+        "at": Rule(kind="hour"),
+        "parts": Rule(kind="width", width=1.0, separator=";"),
+        "words": Rule(separator="|"),
+        "price": Rule(kind="quantile", bins=7),
+        "text": Rule(column="price"),
+    }
+    folder = tmp_path_factory.mktemp("typed")
+    data = prepare(Frame(frame=table, label="click", fields=fields), folder / "data")
+    model = FM().build(data.schema.layout(4)).eval()
+    for weight in model.parameters():
+        weight.data.normal_(0, 0.3)
+    export(model, folder / "m", data.encoder)
+    predictor = load(folder / "m")
+    to_onnx(predictor, folder / "m.onnx")
+    return predictor, table.append_column("path", pa.array([str(folder / "m.onnx")] * rows))
+
+
+def onnx_of(typed: tuple[Predictor, pa.Table], rows: pa.Table) -> "np.ndarray[tuple[int], np.dtype[np.float32]]":
+    session = onnxruntime.InferenceSession(typed[1]["path"][0].as_py())
+    (found,) = session.run(None, feeds(typed[0].encoder, rows))
+    return np.asarray(found)
+
+
+def test_columns_of_every_type_enter_the_graph(typed: tuple[Predictor, pa.Table]) -> None:
+    predictor, table = typed
+    kinds = {entry.name: (entry.kind, entry.several) for entry in inputs_of(predictor.encoder)}
+    assert kinds == {
+        "id": ("whole", False), "share": ("number", False), "flag": ("text", False), "day": ("text", False),
+        "at": ("time", False), "tags": ("text", True), "parts": ("number", True), "words": ("text", False),
+        "price.number": ("number", False), "price.text": ("text", False),
+    }  # fmt: skip
+    for rows in (table, table.slice(0, 1), table.slice(0, 0)):
+        np.testing.assert_allclose(onnx_of(typed, rows), predictor.predict(rows), atol=1e-5)
+
+
+def test_values_of_other_types_enter_as_the_encoder_takes_them(typed: tuple[Predictor, pa.Table]) -> None:
+    predictor, table = typed
+    table = table.slice(0, 12)
+    text = ["7", "07", " 7", "x", None, "", "-0", "12", "99999999999999999999", "3", "3.0", "0"]
+    table = table.set_column(0, "id", pa.array(text))
+    table = table.set_column(2, "flag", pa.array(["true", "True", *["false"] * 10]))
+    table = table.set_column(4, "at", table["at"].cast(pa.timestamp("s"), safe=False))
+    np.testing.assert_allclose(onnx_of(typed, table), predictor.predict(table), atol=1e-5)
+
+
+def test_text_that_is_no_number_cannot_enter_as_a_number(typed: tuple[Predictor, pa.Table]) -> None:
+    table = typed[1].slice(0, 1).drop_columns(["price"]).append_column("price", pa.array(["cheap"]))
+    with pytest.raises(DataError, match=r"'price' is a number in the graph, but holds \['cheap'\]"):
+        feeds(typed[0].encoder, table)
+
+
+def test_the_graph_has_no_loop_and_says_what_it_takes(typed: tuple[Predictor, pa.Table]) -> None:
+    model = onnx.load(typed[1]["path"][0].as_py())
+    onnx.checker.check_model(model, full_check=True)
+    assert not {node.op_type for node in model.graph.node} & {"Loop", "Scan", "If", "SequenceAt", "SplitToSequence"}
+    told = json.loads({entry.key: entry.value for entry in model.metadata_props}["fieldwise.inputs"])
+    names = [entry["name"] for entry in told] + ["tags.length", "parts.length"]
+    assert sorted(value.name for value in model.graph.input) == sorted(names)
+    assert [value.name for value in model.graph.output] == ["probability"]
+    assert {value.type.tensor_type.shape.dim[0].dim_param for value in model.graph.input} == {"batch"}
+
+
+def test_the_null_text_is_no_value_and_holds_no_separator() -> None:
+    def null(values: list[str], separator: str | None = None) -> str | None:
+        vocabulary = Vocabulary(pa.array(values), pa.array([1] * len(values)))
+        field = FieldEncoder("x", Rule(separator=separator), vocabulary, several=separator is not None)
+        return inputs_of(Encoder([field]))[0].null
+
+    assert null(["a"]) == "\\N"
+    assert null(["a", "\\N"]) == "\\N\\N"
+    assert null(["a"], separator="N") == "null"
+    assert null(["a"], separator="|") == "\\N"
+
+
+def test_large_tables_lie_beside_the_graph(
+    case: Case, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = load(served)
+    assert to_onnx(predictor, tmp_path / "small.onnx") == [tmp_path / "small.onnx"]
+    monkeypatch.setattr("fieldwise.exports.onnx.EXTERNAL_ABOVE", 1000)
+    written = to_onnx(predictor, tmp_path / "large.onnx")
+    assert written == [tmp_path / "large.onnx", tmp_path / "large.onnx.data"]
+    assert written[1].stat().st_size > 4 * predictor.model.size().dense
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["large.onnx", "large.onnx.data", "small.onnx"]
+    fed = feeds(predictor.encoder, case.rows)
+    one, other = (onnxruntime.InferenceSession(tmp_path / f"{n}.onnx").run(None, fed)[0] for n in ("small", "large"))
+    assert np.array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_graphs_need_vocabularies_and_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: Path) -> None:
+    predictor = load(served)
+    bare = Predictor(predictor.model, None)
+    with pytest.raises(RunError, match="without vocabularies"):
+        to_onnx(bare, tmp_path / "m.onnx")
+    to_pt2(bare, tmp_path / "m.pt2")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(RunError, match=r"pip install 'fieldwise\[onnx\]'"):
+        to_onnx(predictor, tmp_path / "m.onnx")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.pt2"]
