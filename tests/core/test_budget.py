@@ -25,6 +25,8 @@ LAYOUT = Schema.of(user=50, gender=2, item=30).layout(16)  # widths 16, 2, 16
         ("25%", Budget.percent(25, "parameters")),
         ("25% columns", Budget.percent(25, "columns")),
         ("0.5% bytes", Budget.percent(0.5, "bytes")),
+        ("25% align 4", Budget(25, "parameters", share=True, align=4)),
+        ("1 MB float16 align 8", Budget(10**6, "bytes", dtype="float16", align=8)),
         (Budget.columns(3), Budget.columns(3)),
     ],
 )
@@ -33,7 +35,8 @@ def test_text_becomes_a_budget(text: str | int | Budget, budget: Budget) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["0", "-3", "0 parameters", "101%", "0%", "", "many", "2.5", "28 rows", "nan", "1e400"]
+    "text",
+    ["0", "-3", "0 parameters", "101%", "0%", "", "many", "2.5", "28 rows", "nan", "1e400", "28 align 0", "28 align x"],
 )
 def test_nonsense_is_refused(text: str) -> None:
     with pytest.raises(BudgetError, match="Budget"):
@@ -46,6 +49,7 @@ def test_nonsense_is_refused(text: str) -> None:
         st.builds(Budget.parameters, st.integers(1, 10**12)),
         st.builds(Budget.bytes, st.integers(1, 10**12), st.sampled_from(["float32", "float16", "int8"])),
         st.builds(Budget.percent, st.integers(1, 100), st.sampled_from(["columns", "parameters", "bytes"])),
+        st.builds(lambda amount, align: Budget(amount, align=align), st.integers(1, 10**6), st.integers(1, 64)),
     )
 )
 def test_text_round_trips(budget: Budget) -> None:
@@ -66,6 +70,8 @@ def test_limits() -> None:
     assert Budget.percent(50, "columns").limit(LAYOUT) == 17
     assert Budget.percent(100).limit(LAYOUT) == LAYOUT.params
     assert Budget.percent(25).fixed(LAYOUT) == Budget.parameters(LAYOUT.params // 4)
+    assert Budget.parse("25% align 4").fixed(LAYOUT) == Budget(LAYOUT.params // 4, "parameters", align=4)
+    assert Budget(3, align=4).aligned(LAYOUT, (5, 1, 0)) == (8, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +81,7 @@ def test_limits() -> None:
         (Budget.parameters(1), "the cheapest costs 2"),
         (Budget.bytes(10**9), "above the full size"),
         (Budget.percent(0.01), "holds no column"),
+        (Budget(1, align=4), "holds no 4 columns of a field: the cheapest costs 2"),
     ],
 )
 def test_a_budget_that_cannot_be_met_says_what_can(budget: Budget, says: str) -> None:

@@ -70,6 +70,28 @@ def test_select_takes_the_best_that_still_fits() -> None:
     assert select([0, 0, 0, 0], layout, Budget.columns(3)).kept == ((0, 1), (0,))
 
 
+def test_aligned_selections_go_by_groups() -> None:
+    layout = Layout(Schema.of(big=50, small=2, other=30), (6, 2, 5))
+    scores = [9, 0, 8, 1, 7, 2, 3, 3, 6, 6, 6, 5, -9]
+    assert select(scores, layout, Budget(4, align=2)).kept == ((0, 2), (), (0, 1))
+    assert select(scores, layout, Budget(9, align=2)).kept == ((0, 2, 4, 5), (), (0, 1, 2, 3, 4)), "a whole field"
+    assert select(scores, layout, Budget(13, align=4)).kept == ((0, 1, 2, 3, 4, 5), (0, 1), (0, 1, 2, 3, 4))
+    assert select(scores, layout, Budget(5, align=4)).kept == ((), (), (0, 1, 2, 3)), "5.75 is a better mean than 4.5"
+
+
+@given(layouts(), st.integers(1, 5), st.data())
+def test_aligned_selections_are_multiples_or_whole_fields(layout: Layout, align: int, data: st.DataObject) -> None:
+    if layout.columns == 0:
+        return
+    scores = data.draw(st.lists(st.floats(-5, 5), min_size=layout.columns, max_size=layout.columns))
+    budget = Budget(data.draw(st.integers(min(align, 6) * 60, 6 * 6 * 60)), "parameters", align=align)
+    budget = Budget(min(layout.params, int(budget.amount)), "parameters", align=align)
+    mask = select(scores, layout, budget)
+    assert mask.params <= budget.amount
+    for width, full in zip(mask.widths, layout.widths, strict=True):
+        assert width % align == 0 or width == full
+
+
 def test_mask_json_is_readable(schema: Schema) -> None:
     mask = Mask(schema.layout(3), ((0, 2), (), (1,), (0,)))
     assert mask.to_json()["fields"][0] == {"name": "user", "cardinality": 50, "width": 3, "kept": [0, 2]}

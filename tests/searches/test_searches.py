@@ -42,6 +42,15 @@ def small(name: str) -> Search:
     return found
 
 
+@pytest.mark.parametrize("name", SEARCHES)
+def test_every_search_gives_multiples_where_they_are_asked_for(name: str, start: Task) -> None:
+    budget = Budget.parse("60% columns align 2")
+    result = search(start, small(name), budget)
+    assert result.mask.columns <= budget.limit(start.layout)
+    assert [width for width in result.mask.widths if width % 2] == []
+    assert result.mask.columns >= budget.limit(start.layout) - 1, "no further two columns fit"
+
+
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 @pytest.mark.parametrize("name", SEARCHES)
 def test_every_search_meets_the_budget_exactly_as_defined(name: str, budget: Budget, start: Task) -> None:

@@ -1,5 +1,6 @@
 """The options that commands share, and how they become settings."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -27,6 +28,7 @@ SearchName = Annotated[str | None, typer.Option("--search", help="[search] name;
 Budgets = Annotated[
     list[str] | None, typer.Option("--budget", help="28, '27k parameters', '1 MiB', 25%; may be repeated.")
 ]
+Align = Annotated[int | None, typer.Option(min=1, help="Widths in multiples; TorchRec's sharded tables need 4.")]
 Seeds = Annotated[list[int] | None, typer.Option("--seed", help="May be repeated.")]
 DeviceName = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")]
 TensorBoard = Annotated[
@@ -76,3 +78,11 @@ def settings_of(file: Path | None, out: Path | None, sets: list[str] | None, **f
     from fieldwise.run_settings import RunSettings
 
     return RunSettings.parse(values)
+
+
+def aligned(settings: "RunSettings", align: int | None) -> "RunSettings":
+    """The settings with widths in multiples under every budget, where that is asked for."""
+    if align is None:
+        return settings
+    budgets = tuple(replace(budget, align=align) for budget in settings.run.budgets)
+    return replace(settings, run=settings.run.model_copy(update={"budgets": budgets}))

@@ -7,6 +7,7 @@ import typer
 
 from fieldwise.cli.console import describe_dataset, show, watching
 from fieldwise.cli.options import (
+    Align,
     BadRows,
     Budgets,
     DatasetFolder,
@@ -23,6 +24,7 @@ from fieldwise.cli.options import (
     SettingsFile,
     Source,
     TensorBoard,
+    aligned,
     settings_of,
 )
 
@@ -84,6 +86,7 @@ def search(
     settings: SettingsFile = None,
     search: SearchName = None,
     budget: Budgets = None,
+    align: Align = None,
     seed: Seeds = None,
     device: DeviceName = None,
     set_: Sets = None,
@@ -91,7 +94,7 @@ def search(
 ) -> None:
     """Search the widths from the pretrained model, for every budget and seed."""
     chosen = settings_of(settings, out, set_, search=search, budgets=budget, seeds=seed, device=device)
-    _stage("search", chosen, out, tensorboard)
+    _stage("search", aligned(chosen, align), out, tensorboard)
 
 
 def retrain(
@@ -121,6 +124,7 @@ def run(
     model: ModelName = None,
     search: SearchName = None,
     budget: Budgets = None,
+    align: Align = None,
     seed: Seeds = None,
     device: DeviceName = None,
     set_: Sets = None,
@@ -134,7 +138,7 @@ def run(
     from fieldwise import pipeline
 
     with watching() as (console, watcher):
-        records = pipeline.run(chosen, out, _also(watcher, out, tensorboard))
+        records = pipeline.run(aligned(chosen, align), out, _also(watcher, out, tensorboard))
         show(console, records)
         for name in ("report.md", "report.html"):
             console.print(f"Report: {out / name}", highlight=False, soft_wrap=True)

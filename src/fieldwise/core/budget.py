@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, get_args
 
 import numpy as np
@@ -17,10 +17,11 @@ ITEM_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 _SCALES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _TEXT: Final = re.compile(
     r"(?P<amount>-?[\d_]*\.?\d+(?:e-?\d+)?)\s*(?P<percent>%)?\s*(?P<scale>(?:[kmg]i?)?)(?P<b>b?)"
-    r"(?:\s*(?P<unit>columns?|parameters?|params?|bytes?))?(?:\s+(?P<dtype>b?float\d+|int8))?",
+    r"(?:\s*(?P<unit>columns?|parameters?|params?|bytes?))?(?:\s+(?P<dtype>b?float\d+|int8))?"
+    r"(?:\s+align\s+(?P<align>\d+))?",
     re.IGNORECASE,
 )
-_FORMS: Final = "28 columns, 27k parameters, 512 KiB, 1 MB float16, 25% parameters, 25% columns"
+_FORMS: Final = "28 columns, 27k parameters, 512 KiB, 1 MB float16, 25% parameters, 25% columns, 25% align 4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,16 @@ class Budget:
     """Whether `amount` is a percentage of the full size."""
     dtype: str = "float32"
     """How a number is stored; it matters for bytes alone."""
+    align: int = 1
+    """Widths are multiples of it; a field that is narrower, or no multiple, may also stay whole."""
 
     def __post_init__(self) -> None:
         if self.unit not in get_args(Unit):
             raise BudgetError(f"Budget unit '{self.unit}'. Choose from: {', '.join(get_args(Unit))}.")
         if self.dtype not in ITEM_BYTES:
             raise BudgetError(f"Budget dtype '{self.dtype}'. Choose from: {', '.join(ITEM_BYTES)}.")
+        if self.align < 1:
+            raise BudgetError(f"Budget align {self.align}. Allowed: 1 or more. TorchRec's sharded tables need 4.")
         top = 100 if self.share else math.inf
         if not 0 < self.amount <= top or math.isinf(self.amount):
             allowed = "above 0%, at most 100%" if self.share else "above 0"
@@ -85,12 +90,13 @@ class Budget:
             unit = "parameters"
         else:
             unit = "columns"
-        return cls(round(amount, 9), unit, share, (found["dtype"] or "float32").lower())
+        return cls(round(amount, 9), unit, share, (found["dtype"] or "float32").lower(), int(found["align"] or 1))
 
     def __str__(self) -> str:
         number = f"{self.amount:.12g}%" if self.share else f"{int(self.amount)}"
         dtype = f" {self.dtype}" if self.dtype != "float32" else ""
-        return f"{number} {self.unit}{dtype}"
+        align = f" align {self.align}" if self.align > 1 else ""
+        return f"{number} {self.unit}{dtype}{align}"
 
     @property
     def slug(self) -> str:
@@ -107,22 +113,28 @@ class Budget:
         """The bound as a whole number; refuses one that no column fits or that exceeds the full size."""
         costs = self.costs(layout)
         full = int(costs.sum())
+        least = min(int(costs[s]) * min(w, self.align) for s, w in zip(layout.starts, layout.widths, strict=False) if w)
         limit = math.floor(full * self.amount / 100 + 1e-9) if self.share else int(self.amount)
         if limit > full:
             raise BudgetError(
                 f"Budget of {self} is above the full size of {full} {self.unit}. "
                 f"Allowed: 1 to {full}. Choose a smaller budget or a wider model."
             )
-        if limit < costs.min():
+        if limit < least:
+            what = "column" if self.align == 1 else f"{self.align} columns of a field"
             raise BudgetError(
-                f"Budget of {self} ({limit} {self.unit}) holds no column: the cheapest costs {costs.min()}. "
-                f"Allowed: {costs.min()} to {full}. Choose a larger budget."
+                f"Budget of {self} ({limit} {self.unit}) holds no {what}: the cheapest costs {least}. "
+                f"Allowed: {least} to {full}. Choose a larger budget."
             )
         return limit
 
     def fixed(self, layout: Layout) -> "Budget":
         """The same bound as a number, so that it means the same for a narrower model."""
-        return Budget(self.limit(layout), self.unit, dtype=self.dtype)
+        return replace(self, amount=self.limit(layout), share=False)
+
+    def aligned(self, full: Layout, widths: tuple[int, ...]) -> tuple[int, ...]:
+        """Widths raised to the next that `align` allows."""
+        return tuple(min(most, -(-w // self.align) * self.align) for most, w in zip(full.widths, widths, strict=True))
 
 
 BudgetText = Annotated[Budget, BeforeValidator(Budget.parse), PlainSerializer(str)]

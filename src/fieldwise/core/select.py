@@ -1,7 +1,7 @@
 """From scores to a mask: the one way every scoring method ends."""
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
@@ -12,15 +12,29 @@ def select(scores: ArrayLike, layout: Layout, budget: Budget) -> Mask:
     """The best columns within the budget: by falling score, each taken if it still fits.
 
     In columns this keeps exactly the budget; in parameters or bytes no left-out column would still fit. Equal
-    scores keep the earlier column.
+    scores keep the earlier column. Under a budget with `align`, the columns of a field go by so many at a time, the
+    best first, and a group's score is the mean of its columns'.
     """
     values = np.asarray(scores, dtype=np.float64)
     if values.shape != (layout.columns,) or not np.isfinite(values).all():
         raise AssertionError(f"scores must be {layout.columns} finite numbers, got shape {values.shape}")
     costs, room = budget.costs(layout), budget.limit(layout)
     kept = np.zeros(layout.columns, dtype=np.bool_)
-    for column in np.argsort(-values, kind="stable"):
-        if costs[column] <= room:
-            kept[column] = True
-            room -= int(costs[column])
+    groups, full = _groups(values, layout, budget.align), set[int]()
+    for place in np.argsort([-values[group].mean() for group in groups], kind="stable"):
+        group, field = groups[place], int(layout.owners[groups[place][0]])
+        if field in full or costs[group].sum() > room:
+            full.add(field)  # a smaller group of it may still fit, but would be no multiple
+        else:
+            kept[group] = True
+            room -= int(costs[group].sum())
     return Mask.of(layout, kept)
+
+
+def _groups(values: NDArray[np.float64], layout: Layout, align: int) -> list[NDArray[np.int64]]:
+    """The columns of each field by falling score, so many at a time; the last of a field may be smaller."""
+    found: list[NDArray[np.int64]] = []
+    for start, width in zip(layout.starts, layout.widths, strict=False):
+        order = start + np.argsort(-values[start : start + width], kind="stable")
+        found += [order[first : first + align] for first in range(0, width, align)]
+    return found

@@ -6,6 +6,7 @@ chance that its field is wider than the columns before it, so fields grow from c
 every field from its smallest, until the budget is spent; only what is left at the edge may fall between two candidates.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,13 +102,13 @@ def candidate_widths(layout: Layout, candidates: tuple[int, ...]) -> NDArray[np.
 
 def grow(full: Layout, widths: NDArray[np.int64], chances: NDArray[np.float64], budget: Budget) -> Mask:
     """The first columns of every field, by falling chance that the field is that wide."""
-    reach = Layout(full.schema, tuple(int(w) for w in widths.max(1)))
+    reach = Layout(full.schema, budget.aligned(full, tuple(int(w) for w in widths.max(1))))
     place = np.concatenate([np.arange(width) for width in reach.widths])
     wider = widths[reach.owners] > place[:, None]  # (S, N)
     scores = (chances[reach.owners] * wider).sum(1)
     scores[place < widths[reach.owners, 0]] = 2.0  # the smallest candidate is always in
     most = int(budget.costs(reach).sum())
-    bound = Budget(min(budget.limit(full), most), budget.unit, dtype=budget.dtype)
+    bound = replace(budget, amount=min(budget.limit(full), most), share=False)
     return Mask(full, select(scores, reach, bound).kept)
 
 

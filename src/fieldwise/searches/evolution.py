@@ -20,26 +20,44 @@ class Room:
     costs: tuple[int, ...]
     """Of one column of each field."""
     limit: int
+    align: int = 1
+    """Widths are multiples of it, or the field's most."""
 
     def spent(self, genes: Genes) -> int:
         """The cost of all columns."""
         return sum(width * cost for width, cost in zip(genes, self.costs, strict=True))
 
+    def next(self, field: int, width: int) -> int:
+        """The next larger width."""
+        return min(self.widths[field], (width // self.align + 1) * self.align)
+
+    def before(self, width: int) -> int:
+        """The next smaller width; 0 for the smallest."""
+        return (width - 1) // self.align * self.align
+
+    def anew(self, draw: np.random.Generator) -> Genes:
+        """Widths by lot, not repaired."""
+        lots = [int(draw.integers(1, width + 1)) for width in self.widths]
+        return tuple(self.next(j, lot - 1) for j, lot in enumerate(lots))
+
     def repair(self, genes: Genes, draw: np.random.Generator) -> Genes:
         """The nearest by lot that is within the limit, with no room left for a further column."""
         found = list(genes)
         while self.spent(tuple(found)) > self.limit:
-            found[draw.choice([j for j, width in enumerate(found) if width > 1])] -= 1
+            field = draw.choice([j for j, width in enumerate(found) if self.before(width)])
+            found[field] = self.before(found[field])
         while True:
             left = self.limit - self.spent(tuple(found))
-            free = [j for j, w in enumerate(found) if w < self.widths[j] and self.costs[j] <= left]
+            steps = [self.next(j, width) - width for j, width in enumerate(found)]
+            free = [j for j, step in enumerate(steps) if step and step * self.costs[j] <= left]
             if not free:
                 return tuple(found)
-            found[draw.choice(free)] += 1
+            field = draw.choice(free)
+            found[field] += steps[field]
 
     def random(self, draw: np.random.Generator) -> Genes:
         """Widths by lot, repaired."""
-        return self.repair(tuple(int(draw.integers(1, width + 1)) for width in self.widths), draw)
+        return self.repair(self.anew(draw), draw)
 
 
 class Evolution(Settings):
@@ -72,7 +90,7 @@ class Evolution(Settings):
 
     def mutate(self, genes: Genes, room: Room, draw: np.random.Generator) -> Genes:
         """A copy with some widths drawn anew, repaired."""
-        anew = [int(draw.integers(1, width + 1)) for width in room.widths]
+        anew = room.anew(draw)
         changed = draw.random(len(genes)) < self.chance
         return room.repair(tuple(n if c else g for g, n, c in zip(genes, anew, changed, strict=True)), draw)
 

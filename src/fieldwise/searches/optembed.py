@@ -84,7 +84,7 @@ class OptEmbed(Restarting):
     def _evolve(self, model: CTRModel, task: Task, budget: Budget) -> tuple[Genes, float]:
         layout = task.layout
         costs = tuple(int(cost) for cost in budget.costs(Layout(layout.schema, (1,) * len(layout.widths))))
-        room = Room(layout.widths, costs, budget.limit(layout))
+        room = Room(layout.widths, costs, budget.limit(layout), budget.align)
 
         def fitness(genes: Genes) -> float:
             gate = prefix(layout, torch.tensor(genes)).float().to(task.torch_device)

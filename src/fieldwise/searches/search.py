@@ -36,6 +36,7 @@ class SearchResult:
     def __post_init__(self) -> None:
         cost = int(self.budget.costs(self.mask.layout).sum())
         assert cost <= self.budget.limit(self.mask.full), f"{cost} is over the budget of {self.budget}"
+        assert self.mask.widths == self.budget.aligned(self.mask.full, self.mask.widths), "widths are not aligned"
         assert self.model.layout == self.mask.layout, "the model is not the one that the mask selects"
 
 
@@ -103,6 +104,7 @@ def result_of(task: Task, model: CTRModel, mask: Mask, budget: Budget, seconds: 
 
 def check_smallest(method: str, budget: Budget, full: Layout, widths: tuple[int, ...]) -> None:
     """Refuses a budget that the narrowest model a method can give does not fit."""
+    widths = budget.aligned(full, widths)
     needs, limit = int(budget.costs(Layout(full.schema, widths)).sum()), budget.limit(full)
     if needs > limit:
         raise BudgetError(
