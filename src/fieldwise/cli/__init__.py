@@ -23,6 +23,7 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "run": stages.run,
     "compare": compare.compare,
     "predict": serve.predict,
+    "export": serve.export,
     "describe": look.describe,
     "report": look.report,
     "watch": look.watch,

@@ -1,11 +1,13 @@
 """The commands for what comes after a search: predict, hand over, measure."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from fieldwise.cli.console import watching
+from fieldwise.cli.console import table, watching
 
 ModelFolder = Annotated[
     Path, typer.Argument(help="A model folder, such as RUN/seed-0/compact/BUDGET.", metavar="MODEL")
@@ -28,3 +30,39 @@ def predict(
     with watching() as (console, watcher):
         rows = predict_file(load(model, device), raw, out, keep or [], names, watcher.rows)
         console.print(f"{rows:,} rows predicted: {out}", markup=False, highlight=False, soft_wrap=True)
+
+
+class Target(StrEnum):
+    """What a model can be exported to."""
+
+    onnx = "onnx"
+    pt2 = "pt2"
+    triton = "triton"
+    torchrec = "torchrec"
+    fuxictr = "fuxictr"
+    deepctr = "deepctr"
+    torcheasyrec = "torcheasyrec"
+    json = "json"
+
+
+def export(
+    model: ModelFolder,
+    to: Annotated[Target, typer.Option(help="A graph, a model repository, or another library's config.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")],
+    align: Annotated[int, typer.Option(min=1, help="Hand widths over in multiples, padded with zeros.")] = 1,
+) -> None:
+    """Export a model for serving (onnx, pt2, triton), or its widths for another library."""
+    from fieldwise.exports.targets import export_to
+
+    written, console = export_to(to, model, out, align), Console()
+    if written.tables:
+        found = written.tables
+        heads = ("field", "cardinality", "width", f"aligned to {align}")
+        table(console, "Tables", heads, [(t.field, t.cardinality, t.width, t.aligned) for t in found.tables])
+        line = (
+            f"{found.raw:,} numbers raw, {found.aligned:,} aligned to {align}: {found.waste:.1%} of those are padding."
+        )
+        gone = f" Fields without a table: {', '.join(found.dropped)}." if found.dropped else ""
+        console.print(line + gone, markup=False, highlight=False, soft_wrap=True)
+    for path in written.paths:
+        console.print(f"Written: {path}", markup=False, highlight=False, soft_wrap=True)
