@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from fieldwise.core.names import resolve
 from fieldwise.exports.folder import export, load
 from fieldwise.exports.inputs import feeds
-from fieldwise.exports.onnx import to_onnx, to_pt2
+from fieldwise.exports.onnx import to_onnx
 from fieldwise.exports.predictor import Predictor
+from fieldwise.exports.program import to_pt2
 from fieldwise.models import MODELS
 from tests.exports.cases import SMALL, Case, avazu, criteo, movielens, shaken
 

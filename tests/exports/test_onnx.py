@@ -21,8 +21,9 @@ from fieldwise.data.vocabulary import Vocabulary
 from fieldwise.exports.bins import first_numbers, steps_of
 from fieldwise.exports.folder import export, load
 from fieldwise.exports.inputs import feeds, inputs_of
-from fieldwise.exports.onnx import to_onnx, to_pt2
+from fieldwise.exports.onnx import to_onnx
 from fieldwise.exports.predictor import Predictor
+from fieldwise.exports.program import to_pt2
 from fieldwise.models.fm import FM
 from tests.exports.cases import Case
 

@@ -24,6 +24,7 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "compare": compare.compare,
     "predict": serve.predict,
     "export": serve.export,
+    "bench-serve": serve.bench_serve,
     "describe": look.describe,
     "report": look.report,
     "watch": look.watch,

@@ -66,3 +66,29 @@ def export(
         console.print(line + gone, markup=False, highlight=False, soft_wrap=True)
     for path in written.paths:
         console.print(f"Written: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def bench_serve(
+    model: ModelFolder,
+    seconds: Annotated[float, typer.Option(min=0.01, help="For each batch size.")] = 2.0,
+    threads: Annotated[int, typer.Option(min=1, help="Cores for one prediction.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Write the numbers to this file too.")] = None,
+) -> None:
+    """Measure latency, memory and disk of the full against the compact model, in every runtime."""
+    from fieldwise.core.files import write_json
+    from fieldwise.exports.bench import bench
+    from fieldwise.reports.serving import HEADS, rows
+
+    console = Console()
+    with console.status("measuring") as status:
+        found = bench(model, seconds, threads, say=lambda what: status.update(f"measuring {what}"))
+    table(
+        console,
+        f"Serving on {threads} core(s): MiB, and p50 / p99 ms of a batch from ids to probabilities",
+        HEADS,
+        rows(found.to_json()),
+    )
+    for line in found.missing:
+        console.print(f"Not measured: {line}", markup=False, highlight=False, soft_wrap=True)
+    if json:
+        write_json(json, found.to_json())

@@ -1,12 +1,8 @@
 """One ONNX graph from raw values to the probability, for ONNX Runtime and whatever else reads ONNX."""
 
 import json
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -15,6 +11,7 @@ from fieldwise.core.files import replacing
 from fieldwise.core.version import __version__
 from fieldwise.exports.inputs import inputs_of
 from fieldwise.exports.predictor import Predictor, Probability
+from fieldwise.exports.program import export_program, quiet
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -24,35 +21,14 @@ EXTERNAL_ABOVE: Final = 2**31 - 2**27
 _DATA: Final = ".data"
 
 
-def export_program(probability: Probability) -> torch.export.ExportedProgram:
-    """The model as torch.export sees it: ids (B, places) to probabilities (B,), for any B."""
-    device = next(probability.parameters()).device
-    ids = torch.zeros(3, probability.places, dtype=torch.int32, device=device)
-    with _quiet():
-        return torch.export.export(probability, (ids,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-
-
-def to_pt2(predictor: Predictor, path: Path | str) -> list[Path]:
-    """Writes the model from ids to the probability with torch.export."""
-    path = Path(path)
-    with replacing(path) as work, _quiet():
-        named = work.with_suffix(".pt2")  # torch wants this ending
-        torch.export.save(export_program(predictor.probability), named)
-        named.replace(work)
-    return [path]
-
-
 def to_onnx(predictor: Predictor, path: Path | str) -> list[Path]:
     """Writes one graph from raw values to the probability; large tables lie beside it, in `NAME.data`."""
-    path = Path(path)
-    model = _whole(predictor)
-    weights = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
-    return _save(model, path, external=weights > EXTERNAL_ABOVE)
+    return _save(_whole(predictor), Path(path))
 
 
 def ids_to_onnx(probability: Probability, path: Path) -> list[Path]:
     """Writes the graph from ids to the probability alone."""
-    return _save(_model(probability), path, external=False)
+    return _save(_model(probability), path)
 
 
 def _whole(predictor: Predictor) -> "ir.Model":
@@ -82,7 +58,7 @@ def _whole(predictor: Predictor) -> "ir.Model":
 def _model(probability: Probability) -> "ir.Model":
     """The graph from ids to the probability."""
     _require()
-    with _quiet():
+    with quiet():
         program = torch.onnx.export(
             export_program(probability), dynamo=True, input_names=["ids"], output_names=["probability"], verbose=False
         )
@@ -94,11 +70,12 @@ def _model(probability: Probability) -> "ir.Model":
     return model
 
 
-def _save(model: "ir.Model", path: Path, external: bool) -> list[Path]:
+def _save(model: "ir.Model", path: Path) -> list[Path]:
     """The graph comes last, so its presence means complete."""
     import onnx_ir as ir
 
-    data = path.with_name(path.name + _DATA)
+    weights = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
+    external, data = weights > EXTERNAL_ABOVE, path.with_name(path.name + _DATA)
     with replacing(path) as work:
         if external:
             with replacing(data) as data_work:
@@ -130,17 +107,3 @@ def _require() -> None:
         assert onnxscript
     except ImportError as error:
         raise RunError(f"ONNX needs an extra ({error}). Run: pip install 'fieldwise[onnx]'.") from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Torch warns of its own deprecations and missing neighbours while it exports; none is the user's."""
-    logger: Any = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

@@ -9,7 +9,8 @@ from fieldwise.core.errors import RunError
 from fieldwise.exports import hand_over
 from fieldwise.exports.folder import load
 from fieldwise.exports.info import ModelInfo
-from fieldwise.exports.onnx import to_onnx, to_pt2
+from fieldwise.exports.onnx import to_onnx
+from fieldwise.exports.program import to_pt2
 from fieldwise.exports.tables import Tables
 from fieldwise.exports.triton import to_triton
 

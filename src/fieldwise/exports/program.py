@@ -1,0 +1,55 @@
+"""The model from ids to the probability as torch.export sees it: as a program, or compiled for this machine."""
+
+import logging
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from fieldwise.core.errors import RunError
+from fieldwise.core.files import replacing
+from fieldwise.exports.predictor import Predictor, Probability
+
+
+def export_program(probability: Probability) -> torch.export.ExportedProgram:
+    """The model as torch.export sees it: ids (B, places) to probabilities (B,), for any B."""
+    device = next(probability.parameters()).device
+    ids = torch.zeros(3, probability.places, dtype=torch.int32, device=device)
+    with quiet():
+        return torch.export.export(probability, (ids,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+
+
+def to_pt2(predictor: Predictor, path: Path | str) -> list[Path]:
+    """Writes the model from ids to the probability with torch.export."""
+    path = Path(path)
+    with replacing(path) as work, quiet():
+        named = work.with_suffix(".pt2")  # torch wants this ending
+        torch.export.save(export_program(predictor.probability), named)
+        named.replace(work)
+    return [path]
+
+
+def compile_ahead(probability: Probability, path: Path) -> None:
+    """Compiles the model for this machine with AOTInductor."""
+    if not any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "clang++")):
+        raise RunError("needs a C++ compiler. Install g++, or set CXX.")
+    with quiet():
+        torch._inductor.aoti_compile_and_package(export_program(probability), package_path=str(path))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Torch warns of its own deprecations and missing neighbours while it exports; none is the user's."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,46 @@
+"""Full against compact, measured."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fieldwise.exports.bench import bench
+from fieldwise.exports.folder import load
+from fieldwise.exports.program import compile_ahead
+from fieldwise.reports.serving import HEADS, rows
+
+
+def test_every_runtime_is_measured_that_is_there(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fieldwise.exports.program.shutil.which", lambda _: None)
+    said: list[str] = []
+    found = bench(served, seconds=0.02, batches=(1, 8, 64), say=said.append)
+    assert found.missing == ["aotinductor: needs a C++ compiler. Install g++, or set CXX."]
+    cells = {(cell.model, cell.runtime): cell for cell in found.cells}
+    assert list(cells) == [(m, r) for m in ("full", "compact") for r in ("eager", "onnxruntime")]
+    assert said == [f"{m}, {r}" for m in ("full", "compact") for r in ("eager", "onnxruntime", "aotinductor")]
+    for runtime in ("eager", "onnxruntime"):
+        full, compact = cells["full", runtime], cells["compact", runtime]
+        assert full.disk > compact.disk
+        for cell in (full, compact):
+            assert [latency.batch for latency in cell.measured.latencies] == [1, 8, 64]
+            assert all(0 < entry.p50 <= entry.p99 and entry.calls >= 10 for entry in cell.measured.latencies)
+            assert 2**20 < cell.measured.resident < 2**31
+    table = list(rows(found.to_json()))
+    assert [row[0] for row in table] == ["full", "compact", "ratio"] * 2
+    assert {len(row) for row in table} == {len(HEADS)}
+    eager = cells["full", "eager"].disk / cells["compact", "eager"].disk
+    assert table[2][2] == f"{eager:.1f} x"
+
+
+@pytest.mark.slow
+def test_a_model_compiled_ahead_agrees(served: Path, tmp_path: Path) -> None:
+    predictor = load(served)
+    compile_ahead(predictor.probability, tmp_path / "m.pt2")
+    run = torch._inductor.aoti_load_package(str(tmp_path / "m.pt2"))
+    fields = predictor.encoder.schema.fields
+    ids = np.concatenate([np.random.default_rng(0).integers(0, f.cardinality, (300, f.length)) for f in fields], 1)
+    for count in (1, 300):
+        part = ids[:count].astype(np.int32)
+        np.testing.assert_allclose(run(torch.from_numpy(part)).numpy(), predictor.of_ids(part), atol=1e-5)
