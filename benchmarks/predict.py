@@ -3,7 +3,7 @@
     python benchmarks/predict.py --rows 10000000
 
 The rows are shaped like Criteo's (benchmarks/criteo_like.py). The model is a DCN-V2 over vocabularies of the first
-million rows, of which a quarter of the columns, by lot, are kept; its weights are not trained, which costs the same. The
+million rows with a quarter of the columns, kept by lot; its weights are not trained, which costs the same. The
 prediction runs in a process of its own; time is its wall time, imports included, memory its peak resident set.
 """
 

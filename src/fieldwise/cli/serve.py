@@ -82,12 +82,8 @@ def bench_serve(
     console = Console()
     with console.status("measuring") as status:
         found = bench(model, seconds, threads, say=lambda what: status.update(f"measuring {what}"))
-    table(
-        console,
-        f"Serving on {threads} core(s): MiB, and p50 / p99 ms of a batch from ids to probabilities",
-        HEADS,
-        rows(found.to_json()),
-    )
+    title = f"Serving on {threads} core(s), ids to probabilities: sizes in MiB, p50 / p99 of a batch in ms"
+    table(console, title, HEADS, rows(found.to_json()))
     for line in found.missing:
         console.print(f"Not measured: {line}", markup=False, highlight=False, soft_wrap=True)
     if json:

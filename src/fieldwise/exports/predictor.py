@@ -15,7 +15,9 @@ from fieldwise.data.encoder import Encoder
 from fieldwise.models.model import CTRModel
 
 BATCH: Final = 65_536
-"""Rows that are in memory as numbers at a time."""
+"""Rows that are encoded at a time."""
+_PART: Final = 4096
+"""Rows that go through the model at a time; more take more memory and are no faster."""
 
 
 class Probability(nn.Module):
@@ -72,7 +74,8 @@ class Predictor:
         """Probabilities (rows,) of rows that `encoder` has encoded."""
         device = next(self.model.parameters()).device
         with torch.inference_mode():
-            found: NDArray[np.float32] = self.probability(torch.from_numpy(ids).to(device)).cpu().numpy()
+            parts = [self.probability(part.to(device)).cpu() for part in torch.from_numpy(ids).split(_PART)]
+        found: NDArray[np.float32] = torch.cat(parts).numpy()
         return found
 
 
