@@ -16,7 +16,7 @@ from fieldwise.models.model import CTRModel
 
 BATCH: Final = 65_536
 """Rows that are encoded at a time."""
-_PART: Final = 4096
+_PART: Final = 4_096
 """Rows that go through the model at a time; more take more memory and are no faster."""
 
 
