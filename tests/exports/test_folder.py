@@ -184,6 +184,12 @@ def test_vocabularies_of_other_sizes_than_the_tables_are_refused(case: Case, ser
         load(folder)
 
 
+@pytest.mark.parametrize("device", ["cuda:99", "gpu"])
+def test_a_device_that_is_not_there_is_told(served: Path, device: str) -> None:
+    with pytest.raises(RunError, match=f"Device '{device}' cannot be used"):
+        load(served, device)
+
+
 def test_a_run_folder_is_told_where_its_models_are(served: Path, tmp_path: Path) -> None:
     shutil.copytree(served, tmp_path / "run" / "seed-0" / "compact" / "25pct-parameters")
     with pytest.raises(RunError, match=r"It is a run; name one of its models: .*25pct-parameters"):

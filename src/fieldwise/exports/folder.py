@@ -68,7 +68,10 @@ def load(folder: Path | str, device: str = "cpu") -> Predictor:
             raise
         why = " ".join(str(error).split())[:300]
         raise RunError(f"The model in '{folder}' is damaged ({why}). Export it again.") from error
-    return Predictor(model.to(device).eval(), encoder)
+    try:
+        return Predictor(model.to(device).eval(), encoder)
+    except (RuntimeError, AssertionError) as error:  # torch says both, of devices that it does not know or have
+        raise RunError(f"Device '{device}' cannot be used ({str(error).splitlines()[0]}). Use cpu.") from error
 
 
 def _check_files(folder: Path, info: ModelInfo) -> None:
