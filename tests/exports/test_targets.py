@@ -1,6 +1,9 @@
 """What `fieldwise export` writes."""
 
 import json
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,8 @@ import pyarrow as pa
 import pytest
 from safetensors.torch import load_file
 
-from fieldwise.core.errors import RunError
+from fieldwise.cli.serve import Target
+from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Field, Layout, Schema
 from fieldwise.data.encoder import Encoder, FieldEncoder
@@ -131,10 +135,35 @@ def test_triton_makes_no_batches_of_lists(tmp_path: Path) -> None:
     assert {t.name: list(t.dims) for t in told.input} == {"tags": [-1, -1], "tags.length": [-1]}
 
 
+def test_every_target_of_the_command_line_is_written(served: Path, tmp_path: Path) -> None:
+    names = sorted(path.name for target in Target for path in export_to(target, served, tmp_path / target).paths)
+    assert names == [
+        "config.pbtxt", "deepctr.json", "fuxictr_flat.json", "model.onnx", "model.onnx", "model.pt2",
+        "torcheasyrec.config", "torchrec.json", "torchrec.safetensors", "widths.json",
+    ]  # fmt: skip
+    assert not [path for path in tmp_path.rglob("*") if "partial" in path.name]
+
+
 def test_graphs_are_not_aligned(served: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="--align 4 is for widths that are handed over"):
+    with pytest.raises(SettingsError, match="--align 4 is for widths that are handed over"):
         export_to("onnx", served, tmp_path / "out", align=4)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("target", ["onnx", "pt2", "torchrec"])
+def test_a_disk_that_fills_up_leaves_nothing(served: Path, tmp_path: Path, target: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", "from fieldwise.cli import main; main()", "export", served, "--to", target,
+         "-o", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600)),
+    )  # fmt: skip
+    assert result.returncode == 2, result.stderr
+    assert "could not be read or written" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_the_command_shows_tables_and_waste(model: Path, tmp_path: Path) -> None:

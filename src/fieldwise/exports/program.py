@@ -1,5 +1,6 @@
 """The model from ids to the probability as torch.export sees it: as a program, or compiled for this machine."""
 
+import io
 import logging
 import os
 import shutil
@@ -25,11 +26,11 @@ def export_program(probability: Probability) -> torch.export.ExportedProgram:
 
 def to_pt2(predictor: Predictor, path: Path | str) -> list[Path]:
     """Writes the model from ids to the probability with torch.export."""
-    path = Path(path)
-    with replacing(path) as work, quiet():
-        named = work.with_suffix(".pt2")  # torch wants this ending
-        torch.export.save(export_program(predictor.probability), named)
-        named.replace(work)
+    path, held = Path(path), io.BytesIO()  # where a write fails, torch's own writer ends the process
+    with quiet():
+        torch.export.save(export_program(predictor.probability), held)
+    with replacing(path) as work:
+        work.write_bytes(held.getbuffer())
     return [path]
 
 

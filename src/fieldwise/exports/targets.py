@@ -5,15 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fieldwise.core.errors import RunError
+from fieldwise.core.errors import SettingsError
 from fieldwise.exports import hand_over
 from fieldwise.exports.folder import load
 from fieldwise.exports.info import ModelInfo
 from fieldwise.exports.onnx import to_onnx
+from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.program import to_pt2
 from fieldwise.exports.tables import Tables
 from fieldwise.exports.triton import to_triton
 
+SERVING: Final[dict[str, Callable[[Predictor, Path, str], list[Path]]]] = {
+    "onnx": lambda predictor, out, _: to_onnx(predictor, out / "model.onnx"),
+    "pt2": lambda predictor, out, _: to_pt2(predictor, out / "model.pt2"),
+    "triton": to_triton,
+}
+"""The model itself, under a name where there may be several."""
 CONFIGS: Final[dict[str, Callable[[Tables, Path], list[Path]]]] = {
     "deepctr": hand_over.to_deepctr,
     "fuxictr": hand_over.to_fuxictr,
@@ -33,16 +40,13 @@ class Written:
 
 def export_to(target: str, model: Path, out: Path, align: int = 1) -> Written:
     """Writes what `target` reads into the folder `out`."""
-    if target in ("onnx", "pt2", "triton"):
+    if target in SERVING:
         if align != 1:
-            raise RunError(f"--align {align} is for widths that are handed over; '{target}' serves the model as it is.")
-        predictor = load(model)
-        if target == "triton":
-            return Written(to_triton(predictor, out, model.resolve().name), None)
-        write = {"onnx": to_onnx, "pt2": to_pt2}[target]
-        return Written(write(predictor, out / f"model.{target}"), None)
-    if target == "torchrec":
-        tables = Tables.of(ModelInfo.read(model), align)
-        return Written(hand_over.to_torchrec(load(model), tables, out), tables)
+            raise SettingsError(
+                f"--align {align} is for widths that are handed over; '{target}' serves them as they are."
+            )
+        return Written(SERVING[target](load(model), out, model.resolve().name), None)
     tables = Tables.of(ModelInfo.read(model), align)
+    if target == "torchrec":
+        return Written(hand_over.to_torchrec(load(model), tables, out), tables)
     return Written(CONFIGS[target](tables, out), tables)
