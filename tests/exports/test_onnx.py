@@ -125,7 +125,7 @@ def test_columns_of_every_type_enter_the_graph(typed: tuple[Predictor, pa.Table]
         "at": ("time", False), "tags": ("text", True), "parts": ("number", True), "words": ("text", False),
         "price.number": ("number", False), "price.text": ("text", False),
     }  # fmt: skip
-    for rows in (table, table.slice(0, 1), table.slice(0, 0)):
+    for rows in (table, table.slice(0, 1)):
         np.testing.assert_allclose(onnx_of(typed, rows), predictor.predict(rows), atol=1e-5)
 
 

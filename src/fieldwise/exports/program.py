@@ -45,12 +45,13 @@ def compile_ahead(probability: Probability, path: Path) -> None:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Torch warns of its own deprecations and missing neighbours while it exports; none is the user's."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = {logger: logger.level for logger in map(logging.getLogger, ("torch.onnx", "onnxscript"))}
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in loggers.items():
+            logger.setLevel(level)
