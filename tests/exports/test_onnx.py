@@ -135,8 +135,11 @@ def test_values_of_other_types_enter_as_the_encoder_takes_them(typed: tuple[Pred
     text = ["7", "07", " 7", "x", None, "", "-0", "12", "99999999999999999999", "3", "3.0", "0"]
     table = table.set_column(0, "id", pa.array(text))
     table = table.set_column(2, "flag", pa.array(["true", "True", *["false"] * 10]))
-    table = table.set_column(4, "at", table["at"].cast(pa.timestamp("s"), safe=False))
-    np.testing.assert_allclose(onnx_of(typed, table), predictor.predict(table), atol=1e-5)
+    for kind in (pa.timestamp("s"), pa.timestamp("us", tz="+09:00")):
+        table = table.set_column(4, "at", table["at"].cast(kind, safe=False))
+        np.testing.assert_allclose(onnx_of(typed, table), predictor.predict(table), atol=1e-5)
+    with pytest.raises(DataError, match="lack the columns at"):
+        feeds(predictor.encoder, table.drop_columns(["at"]))
 
 
 def test_text_that_is_no_number_cannot_enter_as_a_number(typed: tuple[Predictor, pa.Table]) -> None:

@@ -103,17 +103,22 @@ class Encoder:
         """The raw columns that rows must have."""
         return tuple(dict.fromkeys(f.rule.column or f.name for f in self.fields))
 
-    def encode(self, rows: Any) -> NDArray[np.int32]:
-        """Ids (rows, places) of raw rows: a dict of columns, or anything with an Arrow stream.
-
-        Values never seen become `unknown`, as does text where a number should stand.
-        """
+    def table(self, rows: Any) -> pa.Table:
+        """Raw rows as an Arrow table: a dict of columns, or anything with an Arrow stream; refuses missing columns."""
         table = pa.table(rows)
         missing = [name for name in self.columns if name not in table.column_names]
         if missing:
             raise DataError(
                 f"Rows lack the columns {', '.join(missing)}. Allowed: {', '.join(self.columns)}. Add them."
             )
+        return table
+
+    def encode(self, rows: Any) -> NDArray[np.int32]:
+        """Ids (rows, places) of raw rows, whatever `table` takes.
+
+        Values never seen become `unknown`, as does text where a number should stand.
+        """
+        table = self.table(rows)
         return self.ids([table[f.rule.column or f.name].combine_chunks() for f in self.fields])
 
     def ids(self, columns: Sequence[pa.Array]) -> NDArray[np.int32]:

@@ -71,7 +71,7 @@ def splits(field: FieldEncoder) -> bool:
 
 def feeds(encoder: Encoder, rows: Any) -> dict[str, NDArray[Any]]:
     """The tensors of raw rows: a dict of columns, or anything with an Arrow stream."""
-    table, tensors = pa.table(rows), {}
+    table, tensors = encoder.table(rows), {}
     for field, entry in zip(encoder.fields, inputs_of(encoder), strict=True):
         column = table[entry.column].combine_chunks()
         if entry.several:
@@ -120,8 +120,10 @@ def _values(field: FieldEncoder, entry: Input, column: pa.Array) -> NDArray[Any]
         numbers, known = numbers_of(column)
         return np.where(known, numbers, np.nan)
     if entry.kind == "time":
-        seconds = pc.floor_temporal(field.rule.times(column), unit="second").cast(pa.timestamp("s")).cast(pa.int64())
-        return _filled(seconds, NULL_WHOLE)
+        times = field.rule.times(column)
+        if pa.types.is_timestamp(times.type) and times.type.tz is not None:
+            times = pc.local_timestamp(times)
+        return _filled(pc.floor_temporal(times, unit="second").cast(pa.timestamp("s")).cast(pa.int64()), NULL_WHOLE)
     plain = Rule().apply(column)
     if entry.kind == "text":
         return np.asarray(plain.cast(pa.string()).fill_null(entry.null).to_pylist(), dtype=object)

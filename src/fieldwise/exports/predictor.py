@@ -67,7 +67,7 @@ class Predictor:
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
         """Probabilities (rows,) of raw rows: a dict of columns, or anything with an Arrow stream."""
-        parts = [self.of_ids(self.encoder.encode(part)) for part in _parts(pa.table(rows))]
+        parts = [self.of_ids(self.encoder.encode(part)) for part in _parts(self.encoder.table(rows))]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     def of_ids(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
