@@ -166,6 +166,12 @@ def test_the_trace_holds_every_step(start: Task) -> None:
     assert [epoch.epoch for epoch in result.history] == [0, 1, 2]
 
 
+def test_every_stage_gives_multiples_where_the_last_does(start: Task) -> None:
+    result = search(start, HAM(epochs=1, batch=256, stages=("75% columns", "13")), Budget(7, align=2))
+    assert result.mask.columns == 6
+    assert [width for width in result.mask.widths if width % 2] == []
+
+
 def test_later_stages_search_among_what_earlier_ones_kept(start: Task) -> None:
     result = search(start, HAM(epochs=1, batch=256, stages=("75% columns", "12")), Budget.columns(6))
     kept = [set(trace.columns.tolist()) for trace in result.traces]

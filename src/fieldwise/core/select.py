@@ -20,9 +20,9 @@ def select(scores: ArrayLike, layout: Layout, budget: Budget) -> Mask:
         raise AssertionError(f"scores must be {layout.columns} finite numbers, got shape {values.shape}")
     costs, room = budget.costs(layout), budget.limit(layout)
     kept = np.zeros(layout.columns, dtype=np.bool_)
-    groups, full = _groups(values, layout, budget.align), set[int]()
+    groups, owners, full = _groups(values, layout, budget.align), layout.owners, set[int]()
     for place in np.argsort([-values[group].mean() for group in groups], kind="stable"):
-        group, field = groups[place], int(layout.owners[groups[place][0]])
+        group, field = groups[place], int(owners[groups[place][0]])
         if field in full or costs[group].sum() > room:
             full.add(field)  # a smaller group of it may still fit, but would be no multiple
         else:

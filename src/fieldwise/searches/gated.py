@@ -5,6 +5,7 @@ and that the gate's step sees the model as an evaluation sees it, without touchi
 """
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -59,7 +60,7 @@ class Gated(Search):
         mask = Mask.all(model.layout)
         done: list[Stage] = []
         for place, bound in enumerate((*self.stages, budget)):
-            stage = Stage(self, task, model, mask, bound.fixed(mask.full))
+            stage = Stage(self, task, model, mask, replace(bound, align=budget.align).fixed(mask.full))
             stage.run(folder / f"stage-{place}" if folder else None, listener)
             model, mask = stage.small, stage.mask
             done.append(stage)
