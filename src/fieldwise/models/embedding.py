@@ -84,6 +84,7 @@ class FieldEmbedding(nn.Module):
         there = rows != PADDING  # (B, places)
         rows = torch.where(there, rows + self.get_buffer(f"offsets_{width}"), 0)
         found = self.reader(self.tables[str(width)], rows) * there.unsqueeze(2)  # (B, places, width)
+        # rows.shape[0], since len(rows) would fix B where a graph is exported
         sums = found.new_zeros(rows.shape[0], fields, width).index_add(1, owners, found)
         counts = found.new_zeros(rows.shape[0], fields).index_add(1, owners, there.to(found.dtype))
         return sums / counts.clamp(min=1).unsqueeze(2)

@@ -33,7 +33,7 @@ class Lift(nn.Module):
     def _lift(self, v: Tensor, weight: Tensor, width: int, fields: int) -> Tensor:
         """Some fields of equal width, (B, fields, D)."""
         if not width:
-            return v.new_zeros(len(v), fields, self.weight.shape[1])
+            return v.new_zeros(v.shape[0], fields, self.weight.shape[1])  # len(v) would fix B where a graph is exported
         return torch.einsum("bfw,fwd->bfd", v.unflatten(1, (fields, width)), weight.unflatten(0, (fields, width)))
 
 
