@@ -1,7 +1,5 @@
 """AutoInt (Song et al. 2019): self-attention between lifted fields."""
 
-from typing import Final
-
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -10,9 +8,6 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.models.layers import Lift, mlp
 from fieldwise.models.model import Head, Model, Slices, kept_fields, live_fields
-
-CACHED_ROWS: Final = 128
-"""Rows at a time whose attention weights stay in a core's cache while training on a CPU."""
 
 
 class AutoInt(Model):
@@ -88,9 +83,7 @@ class AutoIntHead(Head):
     def forward(self, v: Tensor) -> Tensor:
         """Logits (B,) of the embedding v (B, S)."""
         x = self.lift(v)  # (B, F, D)
-        parts = x.split(CACHED_ROWS) if self.training and not x.is_cuda else (x,)
-        mixed = torch.cat([self.attention(part) for part in parts])
-        logits: Tensor = self.out(mixed.flatten(1)).squeeze(1)
+        logits: Tensor = self.out(self.attention(x).flatten(1)).squeeze(1)
         if self.deep is None:
             return logits
         live = self.get_buffer("live")
