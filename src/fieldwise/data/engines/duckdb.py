@@ -91,7 +91,7 @@ class _Session:
         # raw rows are numbered by one thread; more would only read ahead, and spill what waits for its turn to disk
         self._con.con.execute(f"SET threads = {1 if raw else self._threads}")
         try:
-            self._con.to_parquet(rows, folder / "0.parquet", row_group_size=131_072)
+            self._con.to_parquet(rows, folder / "0.parquet", row_group_size=131_072, compression="lz4")
         except duckdb.OutOfMemoryException as error:
             raise DataError(
                 f"DuckDB needs more memory ({_first_line(error)}). Give more with --set engine.memory=MiB, or use "
