@@ -13,6 +13,7 @@ import pytest
 from fieldwise.core.errors import DataError
 from fieldwise.core.schema import PADDING
 from fieldwise.data.encoder import Encoder
+from fieldwise.data.engines.arrow import Arrow
 from fieldwise.data.frame import Frame
 from fieldwise.data.prepare import prepare
 from fieldwise.data.rules import Rule
@@ -142,3 +143,16 @@ def test_splits_by_time_key_and_files(tmp_path: Path) -> None:
     assert by_file.info["rows"] == {"train": 2_000, "valid": 300, "test": 2_000}
     assert np.array_equal(by_file.train.ids, by_file.test.ids)
     assert np.array_equal(by_file.valid.ids, by_file.encoder.encode(pa.RecordBatch.from_pylist(rows[:300])))
+
+
+def test_lists_of_numbers_may_be_binned(tmp_path: Path) -> None:
+    table = pa.table({"click": [0, 1] * 200, "prices": [[1.5, 12.0], [7.5]] * 200})
+    data = prepare(Frame(frame=table, label="click", fields={"prices": Rule(kind="width", width=5.0)}), tmp_path / "x")
+    assert data.schema.lengths == (2,)
+    assert sorted(data.vocabulary("prices").values.to_pylist()) == [0, 1, 2]
+
+
+def test_the_arrow_engine_says_that_it_cannot_split_rows_without_a_key(tmp_path: Path) -> None:
+    table = pa.table({"click": [0, 1] * 200, "city": ["a", "b"] * 200})
+    with pytest.raises(DataError, match=r"no key.*Use the engine 'duckdb'"):
+        prepare(Frame(frame=table, label="click"), tmp_path / "x", engine=Arrow())

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
+from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Settings
 
 NAMES: Final = {
@@ -47,6 +48,8 @@ class RandomSplit(SplitRule):
 
     def assign(self, batch: pa.RecordBatch, key: tuple[str, ...]) -> NDArray[np.uint8]:
         """0, 1 or 2 for each row: its place in SPLITS, (rows,)."""
+        if not key:
+            raise DataError("The engine 'arrow' cannot split rows that have no key at random. Use the engine 'duckdb'.")
         parts = [pc.fill_null(pc.cast(batch.column(name), pa.string()), "") for name in key]
         texts = pc.binary_join_element_wise(*parts, "|").to_pylist()
         prefix = f"{self.seed}|".encode()

@@ -216,6 +216,8 @@ def _union(tables: list[ir.Table]) -> ir.Table:
 def _batches(folder: Path, repeated: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
     """The rows of Parquet files in order; columns with `repeated` text come as dictionary arrays."""
     for path in sorted(folder.glob("*.parquet")):
+        flat = [column.name for column in pq.read_schema(path) if not pa.types.is_nested(column.type)]
+        repeated = [name for name in repeated if name in flat]
         # pre_buffer would keep everything read so far until the last row; a buffer size reads columns piece by piece
         with pq.ParquetFile(path, read_dictionary=repeated, pre_buffer=False, buffer_size=1 << 20) as file:
             first = next(file.iter_batches(2048), None)
