@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
-import torch
-from torch import nn
 
 from fieldwise.core.mask import Mask
 from fieldwise.data.avazu import COLUMNS, Avazu
@@ -22,6 +20,7 @@ from fieldwise.data.table import Table
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel, Model
 from tests.data import small_files
+from tests.models.test_models import trained
 
 ROWS = 400
 
@@ -89,18 +88,8 @@ def shaken(settings: Model, data: Dataset) -> tuple[CTRModel, Mask]:
         () if j % 3 == 1 else tuple(sorted(draw.permutation(width)[: 1 + j % width].tolist()))
         for j, width in enumerate(layout.widths)
     )
-    model = settings.build(layout)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.1)
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm1d):
-                assert module.running_mean is not None
-                assert module.running_var is not None
-                module.running_mean.normal_()
-                module.running_var.uniform_(0.5, 2)
     mask = Mask(layout, kept)
-    return compact(model.eval(), mask, drop_first_order=True), mask
+    return compact(trained(settings, layout, 0.1), mask, drop_first_order=True), mask
 
 
 def _text(raw: Path, delimiter: str, names: tuple[str, ...], header: bool = False) -> pa.Table:

@@ -41,12 +41,12 @@ def ids_of(schema: Schema, rows: int = 64) -> Tensor:
     return torch.from_numpy(np.stack([draw.integers(0, c, rows) for c in schema.cardinalities], 1).astype(np.int32))
 
 
-def trained(settings: Model, layout: Layout) -> CTRModel:
+def trained(settings: Model, layout: Layout, scale: float = 0.3) -> CTRModel:
     """A model with weights and statistics that are far from their start."""
     model = settings.build(layout)
     with torch.no_grad():
         for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.3)
+            weight.add_(torch.randn_like(weight) * scale)
         for module in model.modules():
             if isinstance(module, nn.BatchNorm1d):
                 assert module.running_mean is not None

@@ -27,7 +27,6 @@ class Optimiser:
 
     def __init__(self, model: nn.Module, method: Method, learning_rate: float, batch: int, dense: bool = False) -> None:
         self._modules = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
-        self._model = model
         self._tables: dict[nn.Parameter, Rows] = {}
         distinct = Distinct()
         for module in self._modules:
