@@ -112,7 +112,7 @@ def _cells(settings: CompareSettings, out: Path) -> Iterator[Cell]:
                     seed=seed,
                     state="complete" if record else "failed" if error else "open",
                     error=None if record else error,
-                    uses_pretrained=job.settings.search.uses_pretrained,
+                    uses_pretrained=job.settings.search.uses_pretrained or job.settings.retrain.distil > 0,
                     search_memory=memory,
                     record=record,
                 )

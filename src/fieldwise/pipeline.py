@@ -156,7 +156,7 @@ def retrain_one(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
     if begin(job, folder, values, f"retrain {budget}, seed {seed}"):
         forget_peak()
         need(searched, f"the search of {budget}, seed {seed}", "search")
-        task = _task(job, data, seed)
+        task = _task(job, data, seed).starting_from(load(job.pretrain_folder(seed)).model)
         trained = retrain_model(task, load(searched).model, job.settings.retrain, folder / "checkpoint", job.watcher)
         mask = Mask.from_json(read(searched / "mask.json"))
         export(trained.model, job.seed_folder(seed) / "compact" / budget.slug, data.encoder, mask)

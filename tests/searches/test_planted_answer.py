@@ -27,5 +27,5 @@ def test_ham_finds_the_planted_widths_and_beats_random(seed: int, tmp_path: Path
     assert max(noise) <= 1
     assert found.mask.columns == 14
     lot = search(start, Random(), budget)
-    aucs = [evaluate(retrain(task, result.model).model, task.valid).auc for result in (found, lot)]
+    aucs = [evaluate(retrain(start, result.model).model, task.valid).auc for result in (found, lot)]
     assert aucs[0] > aucs[1] + 0.01

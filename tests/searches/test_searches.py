@@ -28,6 +28,7 @@ FAST: dict[str, dict[str, Any]] = {
     "autodim": {"epochs": 2, "batch": 256, "candidates": (1, 2, 4)},
     "optembed": {"epochs": 2, "batch": 256, "evolution": {"generations": 2, "mutations": 3, "crossovers": 3}},
     "pep": {"epochs": 3, "batch": 256, "threshold": -5, "speed": 50},
+    "rounds": {"rounds": 3, "batch": 256},
 }
 """Settings with which the searches that train end within a second."""
 BUDGETS = [Budget.columns(7), Budget.parameters(1500), Budget.bytes(6000, "float16"), Budget.percent(40)]
@@ -62,7 +63,8 @@ def test_every_search_meets_the_budget_exactly_as_defined(name: str, budget: Bud
     spent = int(costs[result.mask.vector].sum())
     assert spent == limit if budget.unit == "columns" else spent <= limit
     left = costs[~result.mask.vector]
-    assert not len(left) or left.min() > limit - spent
+    if name != "rounds":  # what an earlier round dropped is gone, though room may be left at the end
+        assert not len(left) or left.min() > limit - spent
     assert result.model.layout == result.mask.layout
     assert result.summary.selected_auc == evaluate(result.model, start.valid).auc
     assert torch.equal(torch.get_rng_state(), state), "randomness is given back"
@@ -189,7 +191,7 @@ class Cut(Silence):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("name", ["ham", "sam-gs", "ham-p", "autodim", "optembed", "pep"])
+@pytest.mark.parametrize("name", ["ham", "sam-gs", "ham-p", "autodim", "optembed", "pep", "rounds"])
 def test_an_interrupted_search_ends_with_the_same_mask_and_trace(name: str, start: Task, tmp_path: Path) -> None:
     whole = search(start, small(name), BUDGETS[0])
     with pytest.raises(KeyboardInterrupt):

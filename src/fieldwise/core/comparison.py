@@ -21,7 +21,7 @@ class Cell(Record):
     error: str | None = None
     """One line, where it failed."""
     uses_pretrained: bool
-    """Whether the search began from the pretrained full model."""
+    """Whether the pretrained full model is needed: the search begins from it, or the retraining learns from it."""
     search_memory: int | None = None
     """Peak bytes of the search alone."""
     record: RunRecord | None = None

@@ -26,8 +26,8 @@ class Split:
 
     ids: NDArray[np.int32]
     """(rows, places): one column for each field, more where a row may hold several values"""
-    labels: NDArray[np.uint8]
-    """(rows,)"""
+    labels: NDArray[np.uint8] | NDArray[np.float32]
+    """(rows,); clicks, or for training what stands between no click and one"""
 
     def __len__(self) -> int:
         return len(self.labels)

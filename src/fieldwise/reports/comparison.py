@@ -106,7 +106,7 @@ def _notes(comparison: Comparison) -> list[str]:
     lines = [
         "Mean and standard deviation over seeds; test rows are read once, at the end of each cell. Embedding counts "
         "the numbers in the tables of the compact model. Search x is the search's time by that of one plain training "
-        "of the full model; all x adds retraining, and the pretraining where a method starts from it (each cell is "
+        "of the full model; all x adds retraining, and the pretraining where a cell needs it (each cell is "
         "charged for it in full, though all cells of a seed share it). Memory is the search's peak.",
         "",
         f"Differences are against {comparison.baseline}, seed by seed; tests are paired and two-sided. "

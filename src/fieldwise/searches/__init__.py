@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fieldwise.searches.optembed import OptEmbed as OptEmbed
     from fieldwise.searches.pep import PEP as PEP
     from fieldwise.searches.random import Random as Random
+    from fieldwise.searches.rounds import Rounds as Rounds
     from fieldwise.searches.sseds import SSEDS as SSEDS
     from fieldwise.searches.uniform import Uniform as Uniform
 
@@ -28,6 +29,7 @@ SEARCHES: Final = {
     "optembed": "fieldwise.searches.optembed:OptEmbed",
     "pep": "fieldwise.searches.pep:PEP",
     "random": "fieldwise.searches.random:Random",
+    "rounds": "fieldwise.searches.rounds:Rounds",
     "sam": "fieldwise.searches.gated:SAM",
     "sam-gs": "fieldwise.searches.gated:SamGS",
     "sam-sigmoid": "fieldwise.searches.gated:SamSigmoid",

@@ -10,6 +10,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
+from fieldwise.train.distil import distilled
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.loop import Listener, Plan, Training, early_stop, fit
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
@@ -26,6 +27,8 @@ class Pretrain(Training):
 class Retrain(Training):
     """How the compact model is trained on."""
 
+    distil: float = Field(0.5, ge=0, le=1)
+    """Share of the full model's predictions in the labels that are learnt; 0, as in the paper: clicks alone."""
     drop_first_order: bool = False
     """Whether fields that keep no column lose their first-order weights too, and are no longer needed."""
 
@@ -77,8 +80,12 @@ def retrain(
     folder: Path | None = None,
     listener: Listener | None = None,
 ) -> Trained:
-    """Trains a compact model on until early stop; the model given is left as it was."""
+    """Trains a compact model on until early stop; the model given is left as it was.
+
+    It learns from clicks and from what the task's starting model, the full one, predicts (`distil`).
+    """
     settings = settings or Retrain()
+    task = distilled(task, settings.distil)
     small = deepcopy(model).to(task.torch_device)
     if settings.drop_first_order:
         small = compact(small, Mask.all(small.layout), drop_first_order=True)

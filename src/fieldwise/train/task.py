@@ -20,7 +20,10 @@ Device = Literal["auto", "cpu", "cuda"]
 
 @dataclass(frozen=True)
 class Task:
-    """Training and validation rows, a base model, a seed, and optionally a model to start from. No test rows."""
+    """Training and validation rows, a base model, a seed, and optionally a model to start from. No test rows.
+
+    The model to start from is the pretrained one: searches begin with it, and retraining learns from it.
+    """
 
     schema: Schema
     train_rows: Split
