@@ -18,6 +18,11 @@ def auc(cell: Cell) -> float:
     return cell.auc
 
 
+def valid_auc(cell: Cell) -> float:
+    """Validation AUC, by which settings may be chosen."""
+    return cell.valid_auc
+
+
 @dataclass(frozen=True)
 class Difference:
     """One group of cells less another."""

@@ -102,5 +102,5 @@ def panels(figure: "Figure", with_it: Evidence, without: Evidence) -> None:
             f"{label} orthogonality\nmean |cosine| {mean:.2f} ({len(evidence.pretrained)} seeds)", fontsize=9
         )
         axes.set(xticks=range(width), yticks=range(width))
-    figure.colorbar(drawn, ax=figure.axes, shrink=0.8)
+    figure.colorbar(drawn, ax=figure.axes, shrink=0.6)
     note(figure, f"columns of '{FIELD}', DCN-V2, MovieLens-1M, seed {with_it.pretrained[0].seed}")

@@ -8,7 +8,7 @@ from typing import Any, Final
 from evidence.data import Evidence
 from fieldwise.core.errors import RunError
 
-_TABLE: Final = re.compile(r"<!-- table (?P<name>[a-z0-9-]+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
+_MADE: Final = re.compile(r"<!-- (?P<kind>table|picture) (?P<name>[a-z0-9-]+) -->\n.*?<!-- end -->", re.DOTALL)
 _CODE: Final = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _FIGURE: Final = re.compile(r"(?<![\d.])0?\.\d{4}(?!\d)")
 OPEN: Final = "*Not measured yet.*"
@@ -38,18 +38,23 @@ class Page:
 
 
 def filled(text: str, page: Page, data: Mapping[str, Evidence]) -> str:
-    """The page's text with every table made anew; what has no data yet says so."""
-    named = [match["name"] for match in _TABLE.finditer(text)]
-    if sorted(named) != sorted(page.tables):
-        raise RunError(f"The page has the tables {', '.join(named)}. Allowed, once each: {', '.join(page.tables)}.")
+    """The page's text with every table made anew and every picture in its place; what has no data yet says so."""
+    named = sorted((match["kind"], match["name"]) for match in _MADE.finditer(text))
+    known = sorted([("table", name) for name in page.tables] + [("picture", name) for name in page.pictures])
+    if named != known:
+        shown = [", ".join(" ".join(one) for one in both) for both in (named, known)]
+        raise RunError(f"The page has {shown[0]}. Allowed, once each: {shown[1]}. Mend its markers.")
 
     def made(match: re.Match[str]) -> str:
-        item = page.tables[match["name"]]
-        known = all(name in data for name in item.needs)
-        lines = item.make(*(data[name] for name in item.needs)) if known else [OPEN]
-        return "\n".join([f"<!-- table {match['name']} -->", *lines, "<!-- end -->"])
+        kind, name = match["kind"], match["name"]
+        item = (page.tables if kind == "table" else page.pictures)[name]
+        lines = [OPEN]
+        if all(need in data for need in item.needs):
+            evidence = (data[need] for need in item.needs)
+            lines = item.make(*evidence) if kind == "table" else [f"![{name}](images/{name}.png)"]
+        return "\n".join([f"<!-- {kind} {name} -->", *lines, "<!-- end -->"])
 
-    return _TABLE.sub(made, text)
+    return _MADE.sub(made, text)
 
 
 def unfounded(text: str) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from evidence import discussions, dynamics, orthogonality, pictures, tables
 from evidence.data import Evidence
-from evidence.grid import Grid
+from evidence.grid import Grid, valid_auc
 from evidence.page import Item, Page
 
 
@@ -74,5 +74,21 @@ PAGES: Final = {
             "autoint": Item(("variants-autoint",), _of_grid(tables.widths, "dcnv2", "28 columns")),
         },
         {"variants": Item(_VARIANTS, pictures.gaps)},
+    ),
+    "defaults": Page(
+        {
+            f"{name}-{what}": Item((f"defaults-{name}",), _of_grid(make, valid_auc))
+            for name in ("movielens", "criteo")
+            for what, make in (("auc", tables.means), ("tests", tables.challenge))
+        },
+    ),
+    "beyond": Page(
+        {
+            "auc": Item(("beyond",), _of_grid(tables.means)),
+            "tests": Item(("beyond",), _of_grid(tables.challenge)),
+            "valid": Item(("beyond",), _of_grid(tables.challenge, valid_auc)),
+            "sizes": Item(("beyond",), _of_grid(tables.sizes)),
+        },
+        {"beyond": Item(("beyond",), pictures.fronts)},
     ),
 }

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import TYPE_CHECKING, Final
 
 from evidence.data import Evidence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREY = "#0b62c4", "#c0843a", "#8a97a6"
 COLOURS: Final = (BLUE, ORANGE, "#2a8a57", "#8a4fb0", GREY, "#c33f4f", "#3aa6b9", "#70601f")
 MARKS: Final = "osD^vP*X"
+CUT: Final = 0.02
 SIZE: Final = (7.5, 5.6)
 TITLES: Final = {"fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt", "dcnv2": "DCN-V2"}
 
@@ -40,7 +42,7 @@ def draw(item: Item, data: Sequence[Evidence], mark: str, path: Path) -> None:
 
 def note(figure: "Figure", text: str) -> None:
     """A title for the whole."""
-    figure.suptitle(text, fontsize=10)
+    figure.suptitle(text, fontsize=9)
 
 
 def fronts(figure: "Figure", evidence: Evidence) -> None:
@@ -51,22 +53,25 @@ def fronts(figure: "Figure", evidence: Evidence) -> None:
     for axes, model in zip(panels, grid.models, strict=False):
         for place, method in enumerate(grid.methods):
             groups = [grid.cells(model, budget, method) for budget in grid.budgets]
-            x = [mean(group, lambda cell: cell.embedding) for group in groups]
-            y = [mean(group) for group in groups]
-            low = [value - min(c.auc for c in group) for value, group in zip(y, groups, strict=True)]
-            high = [max(c.auc for c in group) - value for value, group in zip(y, groups, strict=True)]
+            x, y = [mean(group, lambda cell: cell.embedding) for group in groups], [mean(group) for group in groups]
+            spread = [stdev(cell.auc for cell in group) if len(group) > 1 else 0.0 for group in groups]
             axes.errorbar(
-                x, y, yerr=(low, high), fmt=f"-{MARKS[place % 8]}", color=COLOURS[place % 8], markersize=4,
+                x, y, yerr=spread, fmt=f"-{MARKS[place % 8]}", color=COLOURS[place % 8], markersize=4,
                 linewidth=1, elinewidth=0.6, capsize=2, label=method,
             )  # fmt: skip
-        axes.axhline(mean(grid.full(model)), color="black", linewidth=0.8, linestyle=":", label="full model")
+        full = mean(grid.full(model))
+        axes.axhline(full, color="black", linewidth=0.8, linestyle=":", label="full model")
+        base = min(mean(grid.cells(model, budget, "uniform")) for budget in grid.budgets)
+        axes.set_ylim(bottom=max(axes.get_ylim()[0], base - CUT))
         axes.set_title(TITLES.get(model, model), fontsize=9)
         axes.set(xlabel="embedding parameters", ylabel="test AUC")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:.0f}k")
         axes.grid(alpha=0.3)
-    figure.axes[0].legend(fontsize=7, frameon=False)
+    lines, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
     seeds = len({cell.seed for cell in evidence.cells})
-    note(figure, f"mean of {seeds} seeds, from the lowest to the highest; budgets {', '.join(grid.budgets)}")
+    low = f"cut off {CUT} below the lowest of uniform"
+    note(figure, f"mean and standard deviation of {seeds} seeds; budgets {', '.join(grid.budgets)}\n{low}")
 
 
 def gaps(figure: "Figure", *data: Evidence) -> None:
@@ -87,7 +92,8 @@ def gaps(figure: "Figure", *data: Evidence) -> None:
         axes.axhline(0, color="black", linewidth=0.8)
         labels = [f"{TITLES.get(model, model)}\n{budget.split()[0]}" for model, budget in grid.places]
         axes.set_xticks(range(len(labels)), labels, fontsize=7, rotation=90 if len(labels) > 4 else 0)
-        axes.set_title(str(evidence.about.settings["data"].get("variant") or evidence.about.settings["data"]["name"]))
+        source = evidence.about.settings["data"]
+        axes.set_title(f"{source['name']} {source.get('variant', '')}", fontsize=9)
         axes.grid(alpha=0.3, axis="y")
     figure.axes[0].set_ylabel("test AUC less uniform's")
     figure.axes[0].legend(fontsize=8, frameon=False)

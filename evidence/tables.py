@@ -55,6 +55,21 @@ def against(grid: Grid, method: str, others: Sequence[str], measure: Measure = a
     return table(("model", "budget", *(f"{method} less {other}" for other in others)), rows)
 
 
+def challenge(grid: Grid, measure: Measure = auc) -> Lines:
+    """The first method against the best of the others in each cell, and against `uniform`."""
+    first, *others = grid.methods
+    rows = []
+    for model, budget in grid.places:
+        ours = grid.cells(model, budget, first)
+        best = max(others, key=lambda other: mean(grid.cells(model, budget, other), measure))
+        rival = difference(ours, grid.cells(model, budget, best), measure)
+        base = difference(ours, grid.cells(model, budget, "uniform"), measure)
+        texts = [text for one in (rival, base) for text in (f"{one}", f"{one.t:.2g}", verdict(one))]
+        rows.append((model, budget, spread(ours, measure), best, *texts))
+    heads = ("model", "budget", first, "best rival", "less it", "p", f"{first} is", "less uniform", "p", f"{first} is")
+    return table(heads, rows)
+
+
 def widths(grid: Grid, model: str, budget: str) -> Lines:
     """Mean width that each field keeps under every method."""
     fields = grid.evidence.about.fields

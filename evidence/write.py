@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
             found = gather(out, given.machine or _machine(), given.commit or _commit())
             write(_data(given.results, out.name), found)
         write_page(given.page, given.results)
-    except FieldwiseError as error:
+    except (FieldwiseError, OSError) as error:
         sys.exit(f"evidence: {error}")
 
 
