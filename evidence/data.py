@@ -1,6 +1,7 @@
 """What a page rests on: one JSON file for each run folder, small enough to be committed, with every figure in it."""
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -20,6 +21,8 @@ MOMENTS: Final = 60
 class About(Record):
     """Where numbers come from."""
 
+    name: str
+    """Of the run folder."""
     machine: str
     device: str
     jobs: int
@@ -107,10 +110,11 @@ def gather(out: Path, machine: str, commit: str) -> Evidence:
     pretrained = tuple(_pretrained(stage) for stage in view.stage("pretrain"))
     first = view.records[0] if view.records else None
     about = About(
+        name=out.name,
         machine=machine,
         device=first.device if first else str(view.settings["run"]["device"]),
         jobs=1,
-        versions=first.versions if first else {},
+        versions=first.versions if first else {name: version(name) for name in ("fieldwise", "torch", "numpy")},
         commit=commit,
         settings=_placeless(view.settings),
         fields=cosines.fields_of(view.stage("pretrain")[0].folder),
@@ -148,6 +152,7 @@ def _comparison(path: Path, machine: str, commit: str) -> Evidence:
         raise RunError(f"'{path}': {left} of {len(found.cells)} cells are not complete. Run the comparison to its end.")
     first = complete[0][1]
     about = About(
+        name=path.parent.name,
         machine=machine,
         device=first.device,
         jobs=found.jobs,

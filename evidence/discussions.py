@@ -41,7 +41,7 @@ def variants(*data: Evidence) -> Lines:
     rows = []
     for evidence in data:
         grid = Grid(evidence)
-        name = evidence.about.settings["data"]["variant"]
+        name = evidence.about.name.removeprefix("variants-")
         for model, budget in grid.places:
             ham = grid.cells(model, budget, "ham")
             found = [difference(ham, grid.cells(model, budget, other)) for other in ("uniform", "sam")]
@@ -59,5 +59,5 @@ def own_columns(*data: Evidence) -> Lines:
         for model, budget in grid.places:
             cells = grid.cells(model, budget, "autodim")
             own = mean(cells, lambda cell: cell.own or 0)
-            rows.append((evidence.about.settings["data"]["name"], model, budget, f"{own:.1f}"))
+            rows.append((evidence.about.name.removeprefix("autodim-"), model, budget, f"{own:.1f}"))
     return table(("data", "model", "budget", "AutoDim's own columns"), rows)

@@ -92,8 +92,7 @@ def gaps(figure: "Figure", *data: Evidence) -> None:
         axes.axhline(0, color="black", linewidth=0.8)
         labels = [f"{TITLES.get(model, model)}\n{budget.split()[0]}" for model, budget in grid.places]
         axes.set_xticks(range(len(labels)), labels, fontsize=7, rotation=90 if len(labels) > 4 else 0)
-        source = evidence.about.settings["data"]
-        axes.set_title(f"{source['name']} {source.get('variant', '')}", fontsize=9)
+        axes.set_title(evidence.about.name, fontsize=9)
         axes.grid(alpha=0.3, axis="y")
     figure.axes[0].set_ylabel("test AUC less uniform's")
     figure.axes[0].legend(fontsize=8, frameon=False)

@@ -82,6 +82,7 @@ def test_data_is_whole_and_of_the_settings_file_that_stands_beside_it(path: Path
     lines = differing(evidence.about.settings, json.loads(json.dumps(chosen.values())))
     told = [line for line in lines if not line.startswith(("run.device", "data.raw", "engine"))]
     assert [line for line in told if "(None -> " not in line] == [], "a further key is no change"
+    assert evidence.about.name == path.stem
     assert re.fullmatch("[0-9a-f]{12,40}", evidence.about.commit)
     if isinstance(chosen, CompareSettings):
         run = chosen.shared.run
@@ -96,7 +97,9 @@ def made_up(name: str) -> Evidence:
     draw, chosen = random.Random(name), resolved(name)
     fields = {"user": 60, "movie": 40, "genres": 9}
     values = json.loads(json.dumps(chosen.values()))
-    about = About(machine="m", device="cpu", jobs=1, versions={}, commit="0" * 12, settings=values, fields=fields)
+    about = About(
+        name=name, machine="m", device="cpu", jobs=1, versions={}, commit="0" * 12, settings=values, fields=fields
+    )
     if not isinstance(chosen, CompareSettings):
         return Evidence(about=about, pretrained=tuple(pretrained(draw, seed) for seed in chosen.run.seeds))
     run = chosen.shared.run
