@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import fieldwise
+from fieldwise.cli import COMMANDS
 from fieldwise.compare import compare
 from fieldwise.compare_settings import CompareSettings
 from fieldwise.core.names import resolve
@@ -24,6 +25,7 @@ from fieldwise.models import MODELS
 from fieldwise.pipeline import run
 from fieldwise.run_settings import RunSettings
 from fieldwise.searches import SEARCHES
+from tests.data import small_files
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -64,30 +66,71 @@ def test_readme_commands_run(workplace: Path) -> None:
 
 
 FILES = {path: read_toml(path) for path in sorted((ROOT / "settings").rglob("*.toml"))}
+PAPER = [path for path in FILES if path.parent.name == "paper"]
+TRAINED = ("ham", "ham-p", "sam", "sam-gs", "sam-sigmoid", "autodim", "optembed", "pep")
+
+
+@pytest.fixture(scope="session")
+def raw_files(movielens_zip: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """For each source, what makes it small: its own rows, or a small file of its shape."""
+    folder = tmp_path_factory.mktemp("raw")
+    return {
+        "planted": "data.rows=3000",
+        "movielens-1m": f"data.raw={movielens_zip}",
+        "criteo": f"data.raw={small_files.criteo(folder / 'criteo.txt')}",
+        "avazu": f"data.raw={small_files.avazu(folder / 'avazu.csv')}",
+    }
 
 
 @pytest.mark.parametrize("file", [p for p, values in FILES.items() if "compare" not in values], ids=lambda p: p.stem)
-def test_every_settings_file_runs(file: Path, movielens_zip: Path, tmp_path: Path) -> None:
+def test_every_settings_file_runs(file: Path, raw_files: dict[str, str], tmp_path: Path) -> None:
     values = read_toml(file)
-    source = values["data"]["name"]
-    more = {"planted": "data.rows=3000", "movielens-1m": f"data.raw={movielens_zip}"}[source]
-    chosen = RunSettings.parse(override(values, [*SMALL, more, "run.budgets=['9']"]))
+    more = [raw_files[values["data"]["name"]], "run.budgets=['9']", "run.seeds=[0]"]
+    chosen = RunSettings.parse(override(values, [*SMALL, *more]))
     records = run(chosen, tmp_path / "out")
-    assert [record.compact_size.columns for record in records] == [9] * len(chosen.run.seeds)
+    assert [record.compact_size.columns for record in records] == [9]
 
 
-@pytest.mark.parametrize("file", [p for p, values in FILES.items() if "compare" in values], ids=lambda p: p.stem)
-def test_every_comparison_file_runs_over_every_search(file: Path, movielens_zip: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "file", [p for p, values in FILES.items() if "compare" in values and p not in PAPER], ids=lambda p: p.stem
+)
+def test_every_comparison_file_runs_over_every_search(file: Path, raw_files: dict[str, str], tmp_path: Path) -> None:
     values = FILES[file]
-    more = {"planted": "data.rows=3000", "movielens-1m": f"data.raw={movielens_zip}"}[values["data"]["name"]]
-    trained = ("ham", "ham-p", "sam", "sam-gs", "sam-sigmoid", "autodim", "optembed", "pep")
-    few = [f"methods.{name}.epochs=1" for name in trained] + ["methods.optembed.evolution.generations=1"]
+    few = [f"methods.{name}.epochs=1" for name in TRAINED] + ["methods.optembed.evolution.generations=1"]
     small = [line for line in SMALL if not line.startswith("search.")]
-    chosen = CompareSettings.parse(override(values, [*small, *few, more, "run.budgets=['14']", "run.seeds=[0]"]))
-    found = compare(chosen, tmp_path / "out")
+    more = [raw_files[values["data"]["name"]], "run.budgets=['14']", "run.seeds=[0]"]
+    found = compare(CompareSettings.parse(override(values, [*small, *few, *more])), tmp_path / "out")
     assert found.complete, [cell.error for cell in found.cells]
     assert {cell.record.search for cell in found.cells if cell.record} == set(SEARCHES)
     assert {cell.record.compact_size.columns for cell in found.cells if cell.record} == {14}
+
+
+@pytest.mark.parametrize("file", [p for p in PAPER if "compare" in FILES[p]], ids=lambda p: p.stem)
+def test_every_comparison_of_the_paper_runs_on_its_last_model(
+    file: Path, raw_files: dict[str, str], tmp_path: Path
+) -> None:
+    values = FILES[file]
+    methods = values["compare"]["methods"]
+    few = [f"methods.{name}.epochs=1" for name in methods if name.startswith(TRAINED)]
+    stages = [f"methods.{name}.stages=['60', '40']" for name in methods if name == "ham-three"]
+    stages += [f"methods.{name}.stages=['40']" for name in methods if name == "ham-two"]
+    small = ["pretrain.epochs=1", "retrain.epochs=1", "run.device=cpu", "run.seeds=[0]"]
+    budget = values["run"]["budgets"][0].replace("27k", "2k")
+    small += [f"run.budgets=['{budget}']", f"compare.models=['{values['compare']['models'][-1]}']"]
+    chosen = CompareSettings.parse(override(values, [*small, *few, *stages, raw_files[values["data"]["name"]]]))
+    found = compare(chosen, tmp_path / "out")
+    assert found.complete, [cell.error for cell in found.cells]
+    assert [cell.method for cell in found.cells] == methods
+
+
+@pytest.mark.parametrize("file", PAPER, ids=lambda p: p.stem)
+def test_every_settings_file_of_the_paper_begins_with_its_command(file: Path) -> None:
+    words = file.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ").split()
+    assert words[0] == "fieldwise"
+    assert words[2] == f"settings/paper/{file.name}"
+    assert words[words.index("--out") + 1] == f"runs/paper/{file.stem}"
+    options = {name for p in inspect.signature(COMMANDS[words[1]]).parameters for name in [f"--{p}"]}
+    assert {word for word in words if word.startswith("--")} <= options
 
 
 def test_the_public_door_opens_and_is_documented() -> None:

@@ -17,7 +17,7 @@ from fieldwise.searches import SEARCHES
 Pair = tuple[str, str]
 """Labels of a model and of a method."""
 _SHARED: Final = ("run", "data", "split", "pretrain", "retrain")
-_TABLES: Final = (*_SHARED, "model", "compare", "models", "methods")
+_TABLES: Final = (*_SHARED, "preset", "model", "compare", "models", "methods")
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -99,7 +99,7 @@ def _labels(kind: str, labels: tuple[str, ...], tables: Values, known: Mapping[s
 
 def _tables(values: Mapping[str, Any], model: str, method: str) -> Values:
     """The tables of one model's and one method's run."""
-    tables = {name: values[name] for name in _SHARED if name in values}
+    tables = {name: values[name] for name in (*_SHARED, "preset") if name in values}
     tables["model"] = {"name": model, **_inner(values, "model"), **_inner(values, "models").get(model, {})}
     tables["search"] = {"name": method, **_inner(values, "methods").get(method, {})}
     return tables

@@ -21,6 +21,7 @@ from fieldwise.data.split import RandomSplit, SplitRule
 from fieldwise.models import MODELS
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.model import Model
+from fieldwise.presets import filled
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.gated import HAM
 from fieldwise.searches.search import Search
@@ -59,7 +60,8 @@ class RunSettings:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> "RunSettings":
-        """Settings from plain tables; every problem of every table is told at once."""
+        """Settings from plain tables, and the preset they name; every problem of every table is told at once."""
+        values = filled(values)
         reader = _Reader(values)
         run = reader.table("run", Run)
         result = cls(

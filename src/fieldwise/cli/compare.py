@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from fieldwise.cli.console import table, watching
-from fieldwise.cli.options import Budgets, DatasetFolder, DeviceName, Raw, Seeds, Sets, tables_of
+from fieldwise.cli.options import Budgets, DatasetFolder, DeviceName, PresetName, Raw, Seeds, Sets, tables_of
 
 Jobs = Annotated[int, typer.Option(min=1, help="Cells side by side, each in a process of its own.")]
 Minutes = Annotated[
@@ -23,6 +23,7 @@ def compare(
     ] = None,
     jobs: Jobs = 1,
     minutes: Minutes = None,
+    preset: PresetName = None,
     raw: Raw = None,
     dataset: DatasetFolder = None,
     method: Methods = None,
@@ -33,8 +34,9 @@ def compare(
 ) -> None:
     """Compare searches under one protocol; the same command goes on where it was stopped."""
     values = tables_of(
-        settings, out, set_, raw=raw, dataset=dataset, methods=method, budgets=budget, seeds=seed, device=device
-    )
+        settings, out, set_, preset=preset, raw=raw, dataset=dataset, methods=method, budgets=budget, seeds=seed,
+        device=device,
+    )  # fmt: skip
     from fieldwise.compare import Pace
     from fieldwise.compare import compare as compare_searches
     from fieldwise.compare_settings import CompareSettings

@@ -83,16 +83,19 @@ def describe(dataset: Annotated[Path, typer.Argument(help="The dataset folder.")
 
 
 def list_() -> None:
-    """Show the sources, models, gates and searches there are."""
+    """Show the sources, models, gates, searches and presets there are."""
     from fieldwise.data import SOURCES
     from fieldwise.gates import GATES
     from fieldwise.models import MODELS
+    from fieldwise.presets import PRESETS, text_of
     from fieldwise.searches import SEARCHES
 
     table = Table("kind", "name", "what it is", box=None)
     for kind, names in {"source": SOURCES, "model": MODELS, "gate": GATES, "search": SEARCHES}.items():
         for name, path in names.items():
             table.add_row(kind, name, _summary(path))
+    for name in PRESETS:
+        table.add_row("preset", name, text_of(name).splitlines()[0].removeprefix("# "))
     Console().print(table)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SettingsFile = Annotated[
     Path | None, typer.Argument(help="A TOML file; without it, that of the run folder, or the defaults.")
 ]
+PresetName = Annotated[str | None, typer.Option("--preset", help="Settings that lie below your own; see `list`.")]
 Out = Annotated[Path, typer.Option(help="The run folder: made, or gone on with.")]
 Source = Annotated[str | None, typer.Option(help="[data] name: where rows come from; see `list`.")]
 Raw = Annotated[Path | None, typer.Option(help="[data] raw: the source's file or folder.")]
@@ -61,7 +62,9 @@ def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **fla
         file = remembered
     values = read_toml(file) if file else {}
     for flag, value in flags.items():
-        if value is not None:
+        if value is not None and flag == "preset":
+            values["preset"] = value
+        elif value is not None:
             table, key = HOMES[flag]
             inner = values.setdefault(table, {})
             if not isinstance(inner, dict):

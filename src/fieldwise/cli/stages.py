@@ -17,6 +17,7 @@ from fieldwise.cli.options import (
     Master,
     ModelName,
     Out,
+    PresetName,
     Raw,
     SearchName,
     Seeds,
@@ -60,6 +61,7 @@ def prepare(
 def pretrain(
     out: Out,
     settings: SettingsFile = None,
+    preset: PresetName = None,
     source: Source = None,
     raw: Raw = None,
     label: Label = None,
@@ -75,8 +77,8 @@ def pretrain(
 ) -> None:
     """Train the full model, for every seed."""
     chosen = settings_of(
-        settings, out, set_, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine, master=master,
-        dataset=dataset, model=model, seeds=seed, device=device,
+        settings, out, set_, preset=preset, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine,
+        master=master, dataset=dataset, model=model, seeds=seed, device=device,
     )  # fmt: skip
     _stage("pretrain", chosen, out, tensorboard)
 
@@ -84,6 +86,7 @@ def pretrain(
 def search(
     out: Out,
     settings: SettingsFile = None,
+    preset: PresetName = None,
     search: SearchName = None,
     budget: Budgets = None,
     align: Align = None,
@@ -93,13 +96,14 @@ def search(
     tensorboard: TensorBoard = False,
 ) -> None:
     """Search the widths from the pretrained model, for every budget and seed."""
-    chosen = settings_of(settings, out, set_, search=search, budgets=budget, seeds=seed, device=device)
+    chosen = settings_of(settings, out, set_, preset=preset, search=search, budgets=budget, seeds=seed, device=device)
     _stage("search", aligned(chosen, align), out, tensorboard)
 
 
 def retrain(
     out: Out,
     settings: SettingsFile = None,
+    preset: PresetName = None,
     budget: Budgets = None,
     seed: Seeds = None,
     device: DeviceName = None,
@@ -107,13 +111,14 @@ def retrain(
     tensorboard: TensorBoard = False,
 ) -> None:
     """Retrain the compact models of a search, and evaluate them on the test rows."""
-    chosen = settings_of(settings, out, set_, budgets=budget, seeds=seed, device=device)
+    chosen = settings_of(settings, out, set_, preset=preset, budgets=budget, seeds=seed, device=device)
     _stage("retrain", chosen, out, tensorboard)
 
 
 def run(
     out: Out,
     settings: SettingsFile = None,
+    preset: PresetName = None,
     source: Source = None,
     raw: Raw = None,
     label: Label = None,
@@ -132,8 +137,8 @@ def run(
 ) -> None:
     """All stages in order; the same command goes on where it was stopped."""
     chosen = settings_of(
-        settings, out, set_, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine, master=master,
-        dataset=dataset, model=model, search=search, budgets=budget, seeds=seed, device=device,
+        settings, out, set_, preset=preset, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine,
+        master=master, dataset=dataset, model=model, search=search, budgets=budget, seeds=seed, device=device,
     )  # fmt: skip
     from fieldwise import pipeline
 

@@ -1,0 +1,253 @@
+"""What a page rests on: one JSON file for each run folder, small enough to be committed, with every figure in it."""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from fieldwise.core.comparison import Comparison
+from fieldwise.core.errors import RunError
+from fieldwise.core.files import write_text
+from fieldwise.core.records import Record, RunRecord
+from fieldwise.reports import cosines, dynamics
+from fieldwise.reports.run_view import RunView, StageView, open_run
+from fieldwise.reports.write import COMPARISON
+
+FORMAT: Literal["fieldwise-evidence/1"] = "fieldwise-evidence/1"
+MOMENTS: Final = 60
+"""Moments of a search that are kept."""
+
+
+class About(Record):
+    """Where numbers come from."""
+
+    name: str
+    """Of the run folder."""
+    machine: str
+    device: str
+    jobs: int
+    """Cells side by side; seconds are to be read with it."""
+    versions: dict[str, str]
+    commit: str
+    """Of the code that ran."""
+    settings: dict[str, Any]
+    """The resolved settings file."""
+    fields: dict[str, int]
+    """Names and cardinalities."""
+
+
+class Cell(Record):
+    """One model at one budget, by one method with one seed; or, without both, the full model."""
+
+    model: str
+    method: str | None = None
+    budget: str | None = None
+    seed: int
+    auc: float
+    """On the test rows, as the log loss."""
+    log_loss: float
+    valid_auc: float
+    valid_log_loss: float
+    widths: list[int]
+    embedding: int
+    first_order: int
+    dense: int
+    seconds: dict[str, float]
+    own: int | None = None
+    """Columns that the search itself ended with, before the budget was met exactly."""
+
+
+class Search(Record):
+    """The dynamics of one search."""
+
+    budget: str
+    seed: int
+    steps: int
+    limit: int
+    live: list[list[int]]
+    """Steps, and the live columns after each: the lowest and the highest of every span."""
+    reactivated: int
+    every: float
+    """What a score of 1 below means."""
+    owners: list[int]
+    kept: list[int]
+    moments: list[int]
+    scores: list[list[int]]
+    """For each column, its score at every moment."""
+    auc: list[float]
+    """Validation AUC after each epoch, the first before any."""
+    selected_auc: float
+    """Validation AUC of what was selected, before retraining."""
+
+
+class Pretrained(Record):
+    """One pretraining, and how much the columns of its tables repeat each other."""
+
+    seed: int
+    valid_auc: float
+    epochs: int
+    seconds: float
+    cosines: dict[str, list[float]]
+    """Of every field with two columns or more, the cosines above the diagonal, row by row."""
+
+
+class Evidence(Record):
+    """Everything that pages need of one run folder."""
+
+    format: Literal["fieldwise-evidence/1"] = FORMAT
+    about: About
+    full: tuple[Cell, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    searches: tuple[Search, ...] = ()
+    pretrained: tuple[Pretrained, ...] = ()
+
+
+def gather(out: Path, machine: str, commit: str) -> Evidence:
+    """The evidence of a run folder, a comparison's or a run's."""
+    if (out / COMPARISON).exists():
+        return _comparison(out / COMPARISON, machine, commit)
+    view = open_run(out)
+    pretrained = tuple(_pretrained(stage) for stage in view.stage("pretrain"))
+    first = view.records[0] if view.records else None
+    about = About(
+        name=out.name,
+        machine=machine,
+        device=first.device if first else str(view.settings["run"]["device"]),
+        jobs=1,
+        versions=first.versions if first else {name: version(name) for name in ("fieldwise", "torch", "numpy")},
+        commit=commit,
+        settings=_placeless(view.settings),
+        fields=cosines.fields_of(view.stage("pretrain")[0].folder),
+    )
+    searches = tuple(found for stage in view.stage("search") for found in _searches(view, stage))
+    return Evidence(
+        about=about,
+        full=tuple(_full(record.model, record) for record in view.records[:1]),
+        cells=tuple(_cell(record.model, record.search, record) for record in view.records),
+        searches=searches,
+        pretrained=pretrained,
+    )
+
+
+def read(path: Path) -> Evidence:
+    """The evidence of a file."""
+    return Evidence.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def write(path: Path, evidence: Evidence) -> None:
+    """Writes a file in which every cell is one line."""
+    values = evidence.model_dump(mode="json", exclude_defaults=True)
+    lines = [f'"format": {json.dumps(FORMAT)}']
+    for key, value in values.items():
+        rows = [json.dumps(row) for row in value] if isinstance(value, list | tuple) else None
+        lines.append(f'"{key}": ' + (json.dumps(value) if rows is None else "[\n  " + ",\n  ".join(rows) + "\n ]"))
+    write_text(path, "{\n " + ",\n ".join(lines) + "\n}\n")
+
+
+def _comparison(path: Path, machine: str, commit: str) -> Evidence:
+    found = Comparison.model_validate_json(path.read_text(encoding="utf-8"))
+    complete = [(cell, cell.record) for cell in found.cells if cell.record]
+    if len(complete) < len(found.cells):
+        left = len(found.cells) - len(complete)
+        raise RunError(f"'{path}': {left} of {len(found.cells)} cells are not complete. Run the comparison to its end.")
+    first = complete[0][1]
+    about = About(
+        name=path.parent.name,
+        machine=machine,
+        device=first.device,
+        jobs=found.jobs,
+        versions=first.versions,
+        commit=commit,
+        settings=_placeless(found.settings),
+        fields=dict(zip(first.fields, first.cardinalities, strict=True)),
+    )
+    full = {(cell.model, cell.seed): _full(cell.model, record) for cell, record in complete}
+    return Evidence(
+        about=about,
+        full=tuple(full[key] for key in sorted(full)),
+        cells=tuple(_cell(cell.model, cell.method, record) for cell, record in complete),
+    )
+
+
+def _placeless(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without the places of files on one machine."""
+    run = {key: value for key, value in settings["run"].items() if key != "dataset"}
+    data = {key: value for key, value in settings.get("data", {}).items() if key != "raw"}
+    return {**settings, "run": run, "data": data}
+
+
+def _cell(model: str, method: str, record: RunRecord) -> Cell:
+    test, valid, size = record.compact_test, record.compact_valid, record.compact_size
+    return Cell(
+        model=model,
+        method=method,
+        budget=record.budget,
+        seed=record.seed,
+        auc=round(test.auc, 6),
+        log_loss=round(test.log_loss, 6),
+        valid_auc=round(valid.auc, 6),
+        valid_log_loss=round(valid.log_loss, 6),
+        widths=record.widths_after,
+        embedding=size.embedding,
+        first_order=size.first_order,
+        dense=size.dense,
+        seconds={stage: round(record.seconds[stage], 2) for stage in ("search", "retrain")},
+        own=record.summary.raw_live,
+    )
+
+
+def _full(model: str, record: RunRecord) -> Cell:
+    test, valid, size = record.full_test, record.full_valid, record.full_size
+    return Cell(
+        model=model,
+        seed=record.seed,
+        auc=round(test.auc, 6),
+        log_loss=round(test.log_loss, 6),
+        valid_auc=round(valid.auc, 6),
+        valid_log_loss=round(valid.log_loss, 6),
+        widths=record.widths_before,
+        embedding=size.embedding,
+        first_order=size.first_order,
+        dense=size.dense,
+        seconds={"pretrain": round(record.seconds["pretrain"], 2)},
+    )
+
+
+def _searches(view: RunView, stage: StageView) -> list[Search]:
+    found = []
+    for part in dynamics.parts(stage, view.settings.get("search", {})):
+        drawn = dynamics.drawn(part, MOMENTS * (part.layout.columns + len(part.layout.widths)))
+        assert stage.record.summary is not None
+        found.append(
+            Search(
+                budget=str(stage.budget),
+                seed=stage.seed,
+                steps=drawn["steps"],
+                limit=drawn["limit"],
+                live=[drawn["at"], drawn["live"]],
+                reactivated=drawn["reactivated"],
+                every=drawn["scale"],
+                owners=drawn["owners"],
+                kept=drawn["kept"],
+                moments=drawn["moments"],
+                scores=drawn["scores"],
+                auc=[round(epoch.auc, 6) for epoch in stage.record.history],
+                selected_auc=round(stage.record.summary.selected_auc, 6),
+            )
+        )
+    return found
+
+
+def _pretrained(stage: StageView) -> Pretrained:
+    history = stage.record.history
+    upper = {
+        name: [round(float(values[i, j]), 4) for i in range(len(values)) for j in range(i + 1, len(values))]
+        for name, values in cosines.cosines(stage.folder).items()
+    }
+    return Pretrained(
+        seed=stage.seed,
+        valid_auc=round(max(epoch.auc for epoch in history), 6),
+        epochs=len(history) - 1,
+        seconds=round(stage.record.seconds, 2),
+        cosines={name: values for name, values in upper.items() if values},
+    )

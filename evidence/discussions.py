@@ -1,0 +1,63 @@
+"""The paper's further discussions: base width, dense parameters; and which fields its MovieLens-1M may have had."""
+
+from evidence.data import Evidence
+from evidence.grid import Grid, difference, mean, spread
+from evidence.tables import Lines, verdict
+from fieldwise.reports.markdown import table
+
+
+def narrow(evidence: Evidence) -> Lines:
+    """Each method from base width 8 against the same from 16, at equal budgets; then the full models."""
+    grid = Grid(evidence)
+    rows = []
+    for model in (name for name in grid.models if f"{name}-8" in grid.models):
+        pairs = {
+            (budget, method): (grid.cells(f"{model}-8", budget, method), grid.cells(model, budget, method))
+            for budget in grid.budgets
+            for method in grid.methods
+        }
+        pairs["", "full model"] = grid.full(f"{model}-8"), grid.full(model)
+        for (budget, method), (slim, wide) in pairs.items():
+            found = difference(slim, wide)
+            tests = f"{found}", f"{found.t:.2g}", verdict(found)
+            rows.append((model, budget, method, spread(wide), spread(slim), *tests))
+    return table(("model", "budget", "method", "base width 16", "base width 8", "8 less 16", "p", "verdict"), rows)
+
+
+def dense(evidence: Evidence) -> Lines:
+    """Numbers outside the embedding tables, of the full and the compact DCN-V2."""
+    grid = Grid(evidence)
+    full = grid.full("dcnv2")[0]
+    rows = [("full model", sum(full.widths), f"{full.dense:,}", "100%")]
+    for budget in grid.budgets:
+        cells = grid.cells("dcnv2", budget, "ham")
+        count = mean(cells, lambda cell: cell.dense)
+        rows.append((f"ham, {budget}", sum(cells[0].widths), f"{count:,.0f}", f"{count / full.dense:.1%}"))
+    return table(("DCN-V2", "columns", "dense parameters", "of the full model's"), rows)
+
+
+def variants(*data: Evidence) -> Lines:
+    """What the paper's claims come to on each choice of fields: HAM against `uniform` and `sam`."""
+    rows = []
+    for evidence in data:
+        grid = Grid(evidence)
+        name = evidence.about.name.removeprefix("variants-")
+        for model, budget in grid.places:
+            ham = grid.cells(model, budget, "ham")
+            found = [difference(ham, grid.cells(model, budget, other)) for other in ("uniform", "sam")]
+            tests = [text for one in found for text in (f"{one}", f"{one.t:.2g}", verdict(one))]
+            rows.append((name, model, budget, spread(ham), *tests, spread(grid.full(model))))
+    heads = ("fields", "model", "budget", "ham", "less uniform", "p", "ham is", "less sam", "p", "ham is", "full model")
+    return table(heads, rows)
+
+
+def own_columns(*data: Evidence) -> Lines:
+    """Columns that AutoDim takes by itself, where no budget holds it back."""
+    rows = []
+    for evidence in data:
+        grid = Grid(evidence)
+        for model, budget in grid.places:
+            cells = grid.cells(model, budget, "autodim")
+            own = mean(cells, lambda cell: cell.own or 0)
+            rows.append((evidence.about.name.removeprefix("autodim-"), model, budget, f"{own:.1f}"))
+    return table(("data", "model", "budget", "AutoDim's own columns"), rows)

@@ -1,0 +1,65 @@
+"""A page of `docs/results`: hand-written words, and tables between markers that are made from its data."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from evidence.data import Evidence
+from fieldwise.core.errors import RunError
+
+_MADE: Final = re.compile(r"<!-- (?P<kind>table|picture) (?P<name>[a-z0-9-]+) -->\n.*?<!-- end -->", re.DOTALL)
+_CODE: Final = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_FIGURE: Final = re.compile(r"(?<![\d.])0?\.\d{4}(?!\d)")
+OPEN: Final = "*Not measured yet.*"
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or a picture, and the data that it is made from, in the order of its arguments."""
+
+    needs: tuple[str, ...]
+    make: Callable[..., Any]
+    """Evidence to lines of Markdown; or, for a picture, a figure and evidence to a drawing."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is made for one page."""
+
+    tables: dict[str, Item]
+    pictures: dict[str, Item] = field(default_factory=dict)
+
+    @property
+    def needs(self) -> list[str]:
+        """The names of all its data."""
+        items = [*self.tables.values(), *self.pictures.values()]
+        return list(dict.fromkeys(name for item in items for name in item.needs))
+
+
+def filled(text: str, page: Page, data: Mapping[str, Evidence]) -> str:
+    """The page's text with every table made anew and every picture in its place; what has no data yet says so."""
+    named = sorted((match["kind"], match["name"]) for match in _MADE.finditer(text))
+    known = sorted([("table", name) for name in page.tables] + [("picture", name) for name in page.pictures])
+    if named != known:
+        shown = [", ".join(" ".join(one) for one in both) for both in (named, known)]
+        raise RunError(f"The page has {shown[0]}. Allowed, once each: {shown[1]}. Mend its markers.")
+
+    def made(match: re.Match[str]) -> str:
+        kind, name = match["kind"], match["name"]
+        item = (page.tables if kind == "table" else page.pictures)[name]
+        lines = [OPEN]
+        if all(need in data for need in item.needs):
+            evidence = (data[need] for need in item.needs)
+            lines = item.make(*evidence) if kind == "table" else [f"![{name}](images/{name}.png)"]
+        return "\n".join([f"<!-- {kind} {name} -->", *lines, "<!-- end -->"])
+
+    return _MADE.sub(made, text)
+
+
+def unfounded(text: str) -> list[str]:
+    """Figures with four decimals in the words of a page that are in none of its tables."""
+    rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    words = "\n".join(line for line in _CODE.sub("", text).splitlines() if not line.startswith("|"))
+    founded = {figure.lstrip("0") for figure in _FIGURE.findall(rows)}
+    return [figure for figure in _FIGURE.findall(words) if figure.lstrip("0") not in founded]

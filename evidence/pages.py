@@ -1,0 +1,94 @@
+"""Every page of `docs/results` that is made from data: its tables, its pictures, and what they need."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from evidence import discussions, dynamics, orthogonality, pictures, tables
+from evidence.data import Evidence
+from evidence.grid import Grid, valid_auc
+from evidence.page import Item, Page
+
+
+def _of_grid(make: Callable[..., Any], *more: Any) -> Callable[[Evidence], Any]:
+    """A table of one comparison."""
+    return lambda evidence: make(Grid(evidence), *more)
+
+
+_BOTH: Final = ("figure-2", "table-2")
+_COSINES: Final = ("figure-4", "figure-4-without")
+_AUTODIM: Final = ("autodim-criteo", "autodim-avazu", "autodim-movielens")
+_VARIANTS: Final = ("variants-ids", "variants-recbole", "variants-autoint")
+
+PAGES: Final = {
+    "figure-2": Page(
+        {
+            "auc": Item(("figure-2",), _of_grid(tables.means)),
+            "tests": Item(("figure-2",), _of_grid(tables.against, "ham", ("sam", "sam-gs", "ham-p", "uniform"))),
+            "best": Item(("figure-2",), _of_grid(tables.best)),
+            "sizes": Item(("figure-2",), _of_grid(tables.sizes)),
+            "widths-dcnv2": Item(("figure-2",), _of_grid(tables.widths, "dcnv2", "28 columns")),
+            "widths-deepfm": Item(("figure-2",), _of_grid(tables.widths, "deepfm", "28 columns")),
+        },
+        {"figure-2": Item(("figure-2",), pictures.fronts)},
+    ),
+    "orthogonality": Page(
+        {
+            "gains": Item(_BOTH, orthogonality.gains),
+            "full": Item(_BOTH, orthogonality.full_gains),
+            "cosines": Item(_COSINES, orthogonality.cosines),
+            "costs": Item(_COSINES, orthogonality.costs),
+        },
+        {"figure-4": Item(_COSINES, orthogonality.panels)},
+    ),
+    "dynamics": Page(
+        {
+            "summary": Item(("figure-3",), dynamics.summary),
+            "fields": Item(("figure-3",), dynamics.fields),
+        },
+        {"figure-3": Item(("figure-3",), dynamics.picture)},
+    ),
+    "autodim": Page(
+        {
+            "criteo": Item(("autodim-criteo",), _of_grid(tables.methods_of, "autodim")),
+            "avazu": Item(("autodim-avazu",), _of_grid(tables.methods_of, "autodim")),
+            "movielens": Item(("autodim-movielens",), _of_grid(tables.methods_of, "autodim")),
+            "own": Item(_AUTODIM, discussions.own_columns),
+        },
+        {"autodim": Item(_AUTODIM, pictures.gaps)},
+    ),
+    "discussions": Page(
+        {
+            "width": Item(("width-8",), discussions.narrow),
+            "stages": Item(("multi-stage",), _of_grid(tables.methods_of, "ham")),
+            "rivals": Item(("rivals",), _of_grid(tables.means)),
+            "rivals-tests": Item(("rivals",), _of_grid(tables.against, "ham", ("pep", "sseds", "uniform"))),
+            "dense": Item(("figure-2",), discussions.dense),
+        },
+        {"rivals": Item(("rivals",), pictures.fronts)},
+    ),
+    "variants": Page(
+        {
+            "claims": Item(_VARIANTS, discussions.variants),
+            "ids": Item(("variants-ids",), _of_grid(tables.widths, "dcnv2", "28 columns")),
+            "recbole": Item(("variants-recbole",), _of_grid(tables.widths, "dcnv2", "28 columns")),
+            "autoint": Item(("variants-autoint",), _of_grid(tables.widths, "dcnv2", "28 columns")),
+        },
+        {"variants": Item(_VARIANTS, pictures.gaps)},
+    ),
+    "defaults": Page(
+        {
+            f"{name}-{what}": Item((f"defaults-{name}",), _of_grid(make, valid_auc))
+            for name in ("movielens", "criteo")
+            for what, make in (("auc", tables.means), ("tests", tables.challenge))
+        },
+    ),
+    "beyond": Page(
+        {
+            "auc": Item(("beyond",), _of_grid(tables.means)),
+            "tests": Item(("beyond",), _of_grid(tables.challenge)),
+            "valid": Item(("beyond",), _of_grid(tables.challenge, valid_auc)),
+            "sizes": Item(("beyond",), _of_grid(tables.sizes)),
+        },
+        {"beyond": Item(("beyond",), pictures.fronts)},
+    ),
+}
