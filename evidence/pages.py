@@ -77,9 +77,11 @@ PAGES: Final = {
     ),
     "defaults": Page(
         {
-            f"{name}-{what}": Item((f"defaults-{name}",), _of_grid(make, valid_auc))
-            for name in ("movielens", "criteo")
-            for what, make in (("auc", tables.means), ("tests", tables.challenge))
+            "movielens": Item(("defaults-movielens",), _of_grid(tables.means, valid_auc)),
+            "movielens-tests": Item(("defaults-movielens",), _of_grid(tables.changes, "published", valid_auc)),
+            "movielens-costs": Item(("defaults-movielens",), _of_grid(tables.methods_of, "published")),
+            "criteo": Item(("defaults-criteo",), _of_grid(tables.means, valid_auc)),
+            "criteo-tests": Item(("defaults-criteo",), _of_grid(tables.changes, "published", valid_auc)),
         },
     ),
     "beyond": Page(

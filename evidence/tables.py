@@ -42,17 +42,26 @@ def best(grid: Grid) -> Lines:
 
 def against(grid: Grid, method: str, others: Sequence[str], measure: Measure = auc) -> Lines:
     """One method less each other, with the paired p; a star where Holm's correction over the table leaves p < 0.05."""
+    return _differences(grid, [(method, other) for other in others], measure)
+
+
+def changes(grid: Grid, reference: str, measure: Measure = auc) -> Lines:
+    """Each other method less the reference, likewise."""
+    return _differences(grid, [(method, reference) for method in grid.methods if method != reference], measure)
+
+
+def _differences(grid: Grid, pairs: Sequence[tuple[str, str]], measure: Measure) -> Lines:
     found = {
-        (model, budget, other): difference(grid.cells(model, budget, method), grid.cells(model, budget, other), measure)
-        for model, budget in grid.places
-        for other in others
+        (*place, pair): difference(grid.cells(*place, pair[0]), grid.cells(*place, pair[1]), measure)
+        for place in grid.places
+        for pair in pairs
     }
     corrected = dict(zip(found, with_holm(list(found.values())), strict=True))
     rows = [
-        (model, budget, *(_tested(found[model, budget, o], corrected[model, budget, o]) for o in others))
+        (model, budget, *(_tested(found[model, budget, p], corrected[model, budget, p]) for p in pairs))
         for model, budget in grid.places
     ]
-    return table(("model", "budget", *(f"{method} less {other}" for other in others)), rows)
+    return table(("model", "budget", *(f"{ours} less {theirs}" for ours, theirs in pairs)), rows)
 
 
 def challenge(grid: Grid, measure: Measure = auc) -> Lines:
