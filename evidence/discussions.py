@@ -61,3 +61,15 @@ def own_columns(*data: Evidence) -> Lines:
             own = mean(cells, lambda cell: cell.own or 0)
             rows.append((evidence.about.name.removeprefix("autodim-"), model, budget, f"{own:.1f}"))
     return table(("data", "model", "budget", "AutoDim's own columns"), rows)
+
+
+def distilled(with_it: Evidence, plain: Evidence) -> Lines:
+    """What learning from the full model's predictions gains, for the methods that both grids have."""
+    ours, theirs = Grid(with_it), Grid(plain)
+    rows = []
+    for model, budget in theirs.places:
+        for method in theirs.methods:
+            a, b = ours.cells(model, budget, method), theirs.cells(model, budget, method)
+            found = difference(a, b)
+            rows.append((model, budget, method, spread(b), spread(a), f"{found}", f"{found.t:.2g}", verdict(found)))
+    return table(("model", "budget", "method", "clicks alone", "distilled", "gain", "p", "verdict"), rows)

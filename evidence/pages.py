@@ -90,6 +90,7 @@ PAGES: Final = {
             "tests": Item(("beyond",), _of_grid(tables.challenge)),
             "valid": Item(("beyond",), _of_grid(tables.challenge, valid_auc)),
             "sizes": Item(("beyond",), _of_grid(tables.sizes)),
+            "distil": Item(("beyond", "beyond-plain"), discussions.distilled),
         },
         {"beyond": Item(("beyond",), pictures.fronts)},
     ),
