@@ -1,6 +1,6 @@
 """Tables that several pages have."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from evidence.data import Cell
@@ -120,6 +120,3 @@ def _figures(cells: Sequence[Cell]) -> tuple[str, str, str]:
 
 def _tested(found: Difference, corrected: float) -> str:
     return f"{found} (p {found.t:.2g}){' *' if corrected < 0.05 else ''}"
-
-
-Table = Callable[[], Lines]
