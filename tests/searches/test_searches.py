@@ -29,6 +29,7 @@ FAST: dict[str, dict[str, Any]] = {
     "optembed": {"epochs": 2, "batch": 256, "evolution": {"generations": 2, "mutations": 3, "crossovers": 3}},
     "pep": {"epochs": 3, "batch": 256, "threshold": -5, "speed": 50},
     "rounds": {"rounds": 3, "batch": 256},
+    "race": {"entrants": {"magnitude": {}, "uniform": {}}, "retrain": {"batch": 256, "epochs": 1}},
 }
 """Settings with which the searches that train end within a second."""
 BUDGETS = [Budget.columns(7), Budget.parameters(1500), Budget.bytes(6000, "float16"), Budget.percent(40)]

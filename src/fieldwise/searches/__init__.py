@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fieldwise.searches.mde import MDE as MDE
     from fieldwise.searches.optembed import OptEmbed as OptEmbed
     from fieldwise.searches.pep import PEP as PEP
+    from fieldwise.searches.race import Race as Race
     from fieldwise.searches.random import Random as Random
     from fieldwise.searches.rounds import Rounds as Rounds
     from fieldwise.searches.sseds import SSEDS as SSEDS
@@ -28,6 +29,7 @@ SEARCHES: Final = {
     "mde": "fieldwise.searches.mde:MDE",
     "optembed": "fieldwise.searches.optembed:OptEmbed",
     "pep": "fieldwise.searches.pep:PEP",
+    "race": "fieldwise.searches.race:Race",
     "random": "fieldwise.searches.random:Random",
     "rounds": "fieldwise.searches.rounds:Rounds",
     "sam": "fieldwise.searches.gated:SAM",

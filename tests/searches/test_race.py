@@ -1,0 +1,75 @@
+"""The best of several searches, by validation rows."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.records import Epoch
+from fieldwise.run_settings import RunSettings
+from fieldwise.searches.magnitude import Magnitude
+from fieldwise.searches.race import Race
+from fieldwise.searches.random import Random
+from fieldwise.searches.search import search
+from fieldwise.searches.uniform import Uniform
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.loop import Silence
+from fieldwise.train.stages import Retrain, retrain
+from fieldwise.train.task import Task
+
+TRIAL = Retrain(batch=256, epochs=2, learning_rate=0.02)
+BUDGET = Budget.columns(7)
+
+
+def test_the_result_that_is_best_after_retraining_wins_and_is_given_as_its_search_left_it(start: Task) -> None:
+    alone = {"random": search(start, Random(), BUDGET), "uniform": search(start, Uniform(), BUDGET)}
+    reached = {name: evaluate(retrain(start, r.model, TRIAL).model, start.valid).auc for name, r in alone.items()}
+    best = max(reached, key=lambda name: reached[name])
+    assert len(set(reached.values())) == 2
+    for order in (("random", "uniform"), ("uniform", "random")):
+        won = search(start, Race(entrants={name: {} for name in order}, retrain=TRIAL), BUDGET)
+        assert won.mask == alone[best].mask
+        weights, theirs = won.model.state_dict(), alone[best].model.state_dict()
+        assert all(torch.equal(weights[key], theirs[key]) for key in weights)
+        assert won.seconds > 0
+
+
+def test_entrants_take_settings(start: Task) -> None:
+    race = Race(entrants={"magnitude": {"form": "rms"}}, retrain=TRIAL)
+    assert search(start, race, BUDGET).mask == search(start, Magnitude(form="rms"), BUDGET).mask
+
+
+class Cut(Silence):
+    """Raises in the second retraining, as a power cut would."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    def epoch(self, stage: str, epoch: Epoch) -> None:
+        self.begun += stage == "retrain" and epoch.epoch == 0
+        if self.begun == 2 and epoch.epoch == 1:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_race_goes_on(start: Task, tmp_path: Path) -> None:
+    race = Race(entrants={"random": {}, "uniform": {}}, retrain=TRIAL)
+    whole = search(start, race, BUDGET)
+    with pytest.raises(KeyboardInterrupt):
+        search(start, race, BUDGET, tmp_path, Cut())
+    assert search(start, race, BUDGET, tmp_path).mask == whole.mask
+
+
+@pytest.mark.parametrize(
+    ("entrants", "message"),
+    [
+        ({"hamm": {}}, "unknown 'hamm'. Did you mean 'ham'"),
+        ({"race": {}}, "a race cannot enter itself"),
+        ({"ham": {"epoks": 2}}, r"unknown 'epoks'. Did you mean 'epochs'\?"),
+        ({}, "at least 1 item"),
+    ],
+)
+def test_entrants_that_cannot_run_are_refused(entrants: dict[str, dict[str, int]], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        RunSettings.parse({"search": {"name": "race", "entrants": entrants}})
