@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from evidence import discussions, dynamics, orthogonality, pictures, tables
+from evidence import beyond, discussions, dynamics, orthogonality, pictures, tables
 from evidence.data import Evidence
 from evidence.grid import Grid, valid_auc
 from evidence.page import Item, Page
@@ -12,6 +12,11 @@ from evidence.page import Item, Page
 def _of_grid(make: Callable[..., Any], *more: Any) -> Callable[[Evidence], Any]:
     """A table of one comparison."""
     return lambda evidence: make(Grid(evidence), *more)
+
+
+def _of_race(make: Callable[..., Any], *more: Any) -> Callable[[Evidence], Any]:
+    """A table of one comparison and the race of its methods."""
+    return lambda evidence: make(Grid(beyond.raced(evidence)), *more)
 
 
 _BOTH: Final = ("figure-2", "table-2")
@@ -86,10 +91,11 @@ PAGES: Final = {
     ),
     "beyond": Page(
         {
-            "auc": Item(("beyond",), _of_grid(tables.means)),
-            "tests": Item(("beyond",), _of_grid(tables.challenge)),
-            "valid": Item(("beyond",), _of_grid(tables.challenge, valid_auc)),
-            "sizes": Item(("beyond",), _of_grid(tables.sizes)),
+            "auc": Item(("beyond",), _of_race(tables.means)),
+            "tests": Item(("beyond",), _of_race(tables.challenge)),
+            "single": Item(("beyond",), _of_grid(tables.against, "rounds", ("ham", "uniform"))),
+            "winners": Item(("beyond",), beyond.winners),
+            "sizes": Item(("beyond",), _of_race(tables.sizes)),
             "distil": Item(("beyond", "beyond-plain"), discussions.distilled),
         },
         {"beyond": Item(("beyond",), pictures.fronts)},
