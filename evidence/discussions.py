@@ -1,7 +1,7 @@
 """The paper's further discussions: base width, dense parameters; and which fields its MovieLens-1M may have had."""
 
 from evidence.data import Evidence
-from evidence.grid import Grid, difference, mean, spread
+from evidence.grid import Grid, Measure, auc, difference, mean, spread
 from evidence.tables import Lines, verdict
 from fieldwise.reports.markdown import table
 
@@ -63,13 +63,14 @@ def own_columns(*data: Evidence) -> Lines:
     return table(("data", "model", "budget", "AutoDim's own columns"), rows)
 
 
-def distilled(with_it: Evidence, plain: Evidence) -> Lines:
+def distilled(with_it: Evidence, plain: Evidence, measure: Measure = auc) -> Lines:
     """What learning from the full model's predictions gains, for the methods that both grids have."""
     ours, theirs = Grid(with_it), Grid(plain)
     rows = []
     for model, budget in theirs.places:
         for method in theirs.methods:
             a, b = ours.cells(model, budget, method), theirs.cells(model, budget, method)
-            found = difference(a, b)
-            rows.append((model, budget, method, spread(b), spread(a), f"{found}", f"{found.t:.2g}", verdict(found)))
+            found = difference(a, b, measure)
+            texts = spread(b, measure), spread(a, measure), f"{found}", f"{found.t:.2g}", verdict(found)
+            rows.append((model, budget, method, *texts))
     return table(("model", "budget", "method", "clicks alone", "distilled", "gain", "p", "verdict"), rows)

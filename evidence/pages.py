@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from evidence import beyond, discussions, dynamics, orthogonality, pictures, tables
 from evidence.data import Evidence
-from evidence.grid import Grid, valid_auc
+from evidence.grid import Grid, Measure, auc, valid_auc
 from evidence.page import Item, Page
 
 
@@ -17,6 +17,11 @@ def _of_grid(make: Callable[..., Any], *more: Any) -> Callable[[Evidence], Any]:
 def _of_race(make: Callable[..., Any], *more: Any) -> Callable[[Evidence], Any]:
     """A table of one comparison and the race of its methods."""
     return lambda evidence: make(Grid(beyond.raced(evidence)), *more)
+
+
+def _distilled(measure: Measure) -> Callable[..., Any]:
+    """What distilling gains by a measure."""
+    return lambda with_it, plain: discussions.distilled(with_it, plain, measure)
 
 
 _BOTH: Final = ("figure-2", "table-2")
@@ -89,6 +94,13 @@ PAGES: Final = {
             "criteo-tests": Item(("defaults-criteo",), _of_grid(tables.changes, "published", valid_auc)),
         },
     ),
+    "distil": Page(
+        {
+            f"{name}-{rows}": Item((f"distil-{name}", f"distil-{name}-plain"), _distilled(measure))
+            for name in ("movielens", "criteo")
+            for rows, measure in (("valid", valid_auc), ("test", auc))
+        },
+    ),
     "beyond": Page(
         {
             "auc": Item(("beyond",), _of_race(tables.means)),
@@ -96,7 +108,6 @@ PAGES: Final = {
             "single": Item(("beyond",), _of_grid(tables.against, "rounds", ("ham", "uniform"))),
             "winners": Item(("beyond",), beyond.winners),
             "sizes": Item(("beyond",), _of_race(tables.sizes)),
-            "distil": Item(("beyond", "beyond-plain"), discussions.distilled),
         },
         {"beyond": Item(("beyond",), pictures.fronts)},
     ),

@@ -26,7 +26,8 @@ DATA = sorted((RESULTS / "data").glob("*.json"))
 FILES = ROOT / "tests" / "data_files"
 NEEDS = sorted({need for page in PAGES.values() for need in page.needs})
 MADE = {
-    "beyond-plain": ("beyond", ["retrain.distil=0", "compare.methods=['ham', 'uniform']"]),
+    "distil-criteo-plain": ("distil-criteo", ["retrain.distil=0"]),
+    "distil-movielens-plain": ("distil-movielens", ["retrain.distil=0"]),
     "figure-4-without": ("figure-4", ["pretrain.regularity.strength=0"]),
 }
 """Data whose settings are another file's, with flags."""
