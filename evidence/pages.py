@@ -109,6 +109,6 @@ PAGES: Final = {
             "winners": Item(("beyond",), beyond.winners),
             "sizes": Item(("beyond",), _of_race(tables.sizes)),
         },
-        {"beyond": Item(("beyond",), pictures.fronts)},
+        {"beyond": Item(("beyond",), pictures.fronts), "quarter": Item(("beyond",), beyond.quarter)},
     ),
 }
