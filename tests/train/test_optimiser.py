@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from fieldwise.core.budget import Budget
 from fieldwise.core.schema import Schema
 from fieldwise.models.deepfm import DeepFM
-from fieldwise.models.embedding import FieldEmbedding, read
+from fieldwise.models.embedding import FieldEmbedding
+from fieldwise.models.reading import read
 from fieldwise.searches.gated import HAM
 from fieldwise.searches.search import search
 from fieldwise.train import optimiser
@@ -47,7 +48,7 @@ class Pair:
         self._adam.zero_grad()
         self._loss(self.dense[rows], rows).backward()
         self._adam.step()
-        self._loss(self.rows.read(rows, keep=True), rows).backward()
+        self._loss(self.rows.read(rows, keep=True).at_places(), rows).backward()
         self.rows.step()
 
 
@@ -72,7 +73,7 @@ def test_a_row_is_read_as_dense_adam_has_it_at_that_step_and_reading_changes_not
         pair.step()
     before = pair.ours.detach().clone()
     everything = torch.arange(ROWS, dtype=torch.int32).view(-1, 1)
-    found = pair.rows.read(everything, keep=False).squeeze(1)
+    found = pair.rows.read(everything, keep=False).at_places().squeeze(1)
     assert not found.requires_grad
     assert torch.equal(pair.ours, before)
     way = (pair.dense - pair.start).norm(dim=1)
@@ -109,9 +110,8 @@ def test_row_wise_adagrad_divides_by_the_root_of_summed_mean_squares() -> None:
     table = nn.Parameter(torch.zeros(3, 2))
     rows = AdagradRows(table, 0.1, Distinct())
     for _ in range(2):
-        rows.read(torch.tensor([[2], [0], [2]], dtype=torch.int32), keep=True).mul(
-            torch.tensor([3.0, 4.0])
-        ).sum().backward()
+        found = rows.read(torch.tensor([[2], [0], [2]], dtype=torch.int32), keep=True).at_places()
+        found.mul(torch.tensor([3.0, 4.0])).sum().backward()
         rows.step()
     grads = torch.tensor([[3.0, 4.0], [0.0, 0.0], [6.0, 8.0]])
     size = grads.square().mean(1, keepdim=True).sqrt()

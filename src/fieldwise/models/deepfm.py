@@ -6,8 +6,9 @@ from torch import Tensor, nn
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
-from fieldwise.models.layers import Lift, mlp, pairwise
+from fieldwise.models.layers import Lift, mlp, pairwise, pairwise_of_sums
 from fieldwise.models.model import Head, Model, Slices, kept_fields, live_fields
+from fieldwise.models.sums import SummedHead
 
 
 class DeepFM(Model):
@@ -25,13 +26,13 @@ class DeepFM(Model):
         return DeepFMHead(layout, self)
 
 
-class DeepFMHead(Head):
+class DeepFMHead(SummedHead):
     """Lift, pairwise products and MLP; fields of width 0 do not enter the MLP."""
 
     def __init__(self, layout: Layout, settings: DeepFM) -> None:
         super().__init__()
         live = live_fields(layout)
-        self._common = settings.common
+        self.common = settings.common
         self.register_buffer("live", torch.tensor(live), persistent=False)
         self.lift = Lift(layout, settings.common)
         self.mlp = mlp(len(live) * settings.common, settings.hidden, settings.dropout)
@@ -44,9 +45,22 @@ class DeepFMHead(Head):
         deep: Tensor = self.out(self.mlp((x if len(live) == x.shape[1] else x[:, live]).flatten(1)))
         return pairwise(x) + deep.squeeze(1)
 
+    def maps(self, fields: list[int]) -> Tensor:
+        """The lifts, and through them the MLP's first layer."""
+        live: list[int] = self.get_buffer("live").tolist()
+        lifts = self.lift.maps(fields)
+        first = self.mlp[0].weight.unflatten(1, (len(live), self.common)).permute(1, 2, 0)  # (live fields, D, hidden)
+        own = first if len(live) == len(fields) else first[[live.index(j) for j in fields]]
+        return torch.cat([lifts, lifts @ own], 2)
+
+    def of_sums(self, sums: Tensor) -> Tensor:
+        """Logits (B,)."""
+        deep: Tensor = self.out(self.mlp[1:](sums[:, self.common : -1] + self.mlp[0].bias))
+        return pairwise_of_sums(sums, self.common) + deep.squeeze(1)
+
     def slices(self, mask: Mask) -> Slices:
         """Rows of the lift go with columns, inputs of the MLP with whole fields."""
         return {
             "lift.weight": {0: torch.from_numpy(mask.indices)},
-            "mlp.0.weight": {1: kept_fields(mask, self._common)},
+            "mlp.0.weight": {1: kept_fields(mask, self.common)},
         }

@@ -1,25 +1,13 @@
 """The tables of all fields, and the flat vector they give."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fieldwise.core.schema import PADDING, UNKNOWN, Layout, Schema
-
-Reader = Callable[[nn.Parameter, Tensor], Tensor]
-"""Reads rows of a table: weights (rows, width) and row numbers (B, n) to (B, n, width)."""
-
-
-def read(table: nn.Parameter, rows: Tensor) -> Tensor:
-    """Rows of a table as they stand, (B, n, width)."""
-    if table.is_cuda:
-        return functional.embedding(rows, table)
-    rows_long = rows.flatten().long()  # torch sums gradients by 64-bit numbers in parallel, by others one by one
-    return table.index_select(0, rows_long).view(*rows.shape, -1)
-
+from fieldwise.models.reading import Found, Reader, read
 
 class FieldEmbedding(nn.Module):
     """Looks up all fields: ids (B, places) to one vector (B, S), field after field.
@@ -34,9 +22,10 @@ class FieldEmbedding(nn.Module):
         self.layout = layout
         self.reader: Reader = read
         """How tables are read; an optimiser that moves rows only when they are read puts itself here."""
-        self._groups, self._runs = by_width(layout), runs(layout.widths)
+        self.groups, self._runs = by_width(layout), runs(layout.widths)
+        """The fields of each width above 0."""
         self.tables = nn.ParameterDict()
-        for width, fields in self._groups.items():
+        for width, fields in self.groups.items():
             counts = [layout.schema.cardinalities[j] for j in fields]
             self.tables[str(width)] = nn.Parameter(torch.randn(sum(counts), width).mul_(init))
             places, owners = _places(layout.schema, fields)
@@ -52,38 +41,54 @@ class FieldEmbedding(nn.Module):
     def table(self, field: int) -> Tensor:
         """The table of one field, a view (cardinality, width) into the stacked weights."""
         width, counts = self.layout.widths[field], self.layout.schema.cardinalities
-        start = sum(counts[j] for j in self._groups[width] if j < field)
+        start = sum(counts[j] for j in self.groups[width] if j < field)
         table: Tensor = self.tables[str(width)]
         return table[start : start + counts[field]]
 
     def places(self) -> Iterator[tuple[nn.Parameter, int]]:
         """The stacked tables, and how many ids of a row each is read by."""
-        for width in self._groups:
+        for width in self.groups:
             yield self.tables[str(width)], len(self.get_buffer(f"places_{width}"))
 
     def forward(self, ids: Tensor) -> Tensor:
         """The concatenated embedding v of the paper, (B, S)."""
         parts: dict[int, Iterator[Tensor]] = {}
-        for width, fields in self._groups.items():
-            places = self.get_buffer(f"places_{width}")
-            rows = ids if len(places) == ids.shape[1] else ids[:, places]
-            if len(places) == len(fields):
-                rows = rows + self.get_buffer(f"offsets_{width}")
-                found = self.reader(self.tables[str(width)], rows)  # (B, fields, width)
+        for width, fields in self.groups.items():
+            if len(self.get_buffer(f"places_{width}")) == len(fields):
+                found = self.find(ids, width).at_places()  # (B, fields, width)
             else:
-                found = self._pooled(rows, width, len(fields))
+                found = self._pooled(ids, width, len(fields))
             if len(self._runs) == 1:
                 return found.flatten(1)
             parts[width] = iter(found.split([count for other, count in self._runs if other == width], 1))
         ordered = [next(parts[width]).flatten(1) for width, _ in self._runs if width]
         return torch.cat(ordered, dim=1) if len(ordered) > 1 else ordered[0]
 
-    def _pooled(self, rows: Tensor, width: int, fields: int) -> Tensor:
+    def find(self, ids: Tensor, width: int) -> Found:
+        """What the fields of one width read, where each has one place."""
+        rows = self._own(ids, width) + self.get_buffer(f"offsets_{width}")
+        return self.reader(self.tables[str(width)], rows)
+
+    def counts(self, found: Found, fields: list[int]) -> list[int]:
+        """How many of the rows found are each field's, for all fields of one width."""
+        each = [self.layout.schema.cardinalities[j] for j in fields]
+        if found.rows is None:
+            return each
+        ends = torch.searchsorted(found.rows, torch.tensor(each).cumsum(0))
+        counts: list[int] = ends.diff(prepend=ends.new_zeros(1)).tolist()
+        return counts
+
+    def _own(self, ids: Tensor, width: int) -> Tensor:
+        """The ids of the fields of one width."""
+        places = self.get_buffer(f"places_{width}")
+        return ids if len(places) == ids.shape[1] else ids[:, places]
+
+    def _pooled(self, ids: Tensor, width: int, fields: int) -> Tensor:
         """The mean over each field's places, (B, fields, width)."""
-        owners = self.get_buffer(f"owners_{width}")
+        rows, owners = self._own(ids, width), self.get_buffer(f"owners_{width}")
         there = rows != PADDING  # (B, places)
         rows = torch.where(there, rows + self.get_buffer(f"offsets_{width}"), 0)
-        found = self.reader(self.tables[str(width)], rows) * there.unsqueeze(2)  # (B, places, width)
+        found = self.reader(self.tables[str(width)], rows).at_places() * there.unsqueeze(2)  # (B, places, width)
         # rows.shape[0], since len(rows) would fix B where a graph is exported
         sums = found.new_zeros(rows.shape[0], fields, width).index_add(1, owners, found)
         counts = found.new_zeros(rows.shape[0], fields).index_add(1, owners, there.to(found.dtype))

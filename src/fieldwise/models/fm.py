@@ -6,8 +6,9 @@ from torch import Tensor, nn
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
-from fieldwise.models.layers import Lift, pairwise
+from fieldwise.models.layers import Lift, pairwise, pairwise_of_sums
 from fieldwise.models.model import Head, Model, Slices
+from fieldwise.models.sums import SummedHead
 
 
 class FM(Model):
@@ -21,17 +22,26 @@ class FM(Model):
         return FMHead(layout, self.common)
 
 
-class FMHead(Head):
+class FMHead(SummedHead):
     """Lift and pairwise products."""
 
     def __init__(self, layout: Layout, common: int) -> None:
         super().__init__()
+        self.common = common
         self.lift = Lift(layout, common)
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, v: Tensor) -> Tensor:
         """Logits (B,) of the embedding v (B, S)."""
         return pairwise(self.lift(v)) + self.bias
+
+    def maps(self, fields: list[int]) -> Tensor:
+        """The lifts."""
+        return self.lift.maps(fields)
+
+    def of_sums(self, sums: Tensor) -> Tensor:
+        """Logits (B,)."""
+        return pairwise_of_sums(sums, self.common) + self.bias
 
     def slices(self, mask: Mask) -> Slices:
         """Rows of the lift go with their columns."""

@@ -18,7 +18,7 @@ class Lift(nn.Module):
 
     def __init__(self, layout: Layout, common: int) -> None:
         super().__init__()
-        self._runs = runs(layout.widths)
+        self._layout, self._runs = layout, runs(layout.widths)
         bound = torch.tensor([1 / math.sqrt(layout.widths[j]) for j in layout.owners])
         self.weight = nn.Parameter((torch.rand(layout.columns, common) * 2 - 1) * bound[:, None])
 
@@ -29,6 +29,11 @@ class Lift(nn.Module):
         sizes = [width * fields for width, fields in self._runs]
         parts = zip(v.split(sizes, 1), self.weight.split(sizes), self._runs, strict=True)
         return torch.cat([self._lift(own, weight, *run) for own, weight, run in parts], 1)  # (B, F, D)
+
+    def maps(self, fields: list[int]) -> Tensor:
+        """The maps of some fields of equal width, (fields, width, D)."""
+        each = self.weight.split(self._layout.widths)
+        return torch.stack([each[j] for j in fields])
 
     def _lift(self, v: Tensor, weight: Tensor, width: int, fields: int) -> Tensor:
         """Some fields of equal width, (B, fields, D)."""
@@ -50,6 +55,11 @@ def pairwise(x: Tensor) -> Tensor:
     """The sum of inner products of all pairs of fields: (B, F, D) to (B,)."""
     pairs: Tensor = _Pairwise.apply(x)  # type: ignore[no-untyped-call]
     return pairs
+
+
+def pairwise_of_sums(sums: Tensor, width: int) -> Tensor:
+    """The same, of the fields' sum in the first columns and the sum of their squares, times -1/2, in the last."""
+    return sums[:, :width].square().sum(1).mul(0.5) + sums[:, -1]
 
 
 class _Pairwise(torch.autograd.Function):

@@ -7,7 +7,8 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.models.embedding import FieldEmbedding, Reader, read
+from fieldwise.models.embedding import FieldEmbedding
+from fieldwise.models.reading import Found, Reader, read
 from fieldwise.train.checkpoint import Tensors, named, optimiser_tensors, restore_optimiser, under
 from fieldwise.train.rows import AdagradRows, AdamRows, Distinct, Rows
 
@@ -28,14 +29,14 @@ class Optimiser:
     def __init__(self, model: nn.Module, method: Method, learning_rate: float, batch: int, dense: bool = False) -> None:
         self._modules = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
         self._tables: dict[nn.Parameter, Rows] = {}
-        distinct = Distinct()
+        self._distinct = Distinct()
         for module in self._modules:
             for table, places in module.places():
                 large = len(table) > LARGE[table.device.type] * batch * places
                 if method == "rowwise-adagrad":
-                    self._tables[table] = AdagradRows(table, learning_rate, distinct)
+                    self._tables[table] = AdagradRows(table, learning_rate, self._distinct)
                 elif method == "adam" and large and not dense:
-                    self._tables[table] = AdamRows(table, learning_rate, distinct)
+                    self._tables[table] = AdamRows(table, learning_rate, self._distinct)
         others = [weight for weight in model.parameters() if weight not in self._tables]
         on_gpu = any(weight.is_cuda for weight in others)
         self._adam = torch.optim.Adam(others, lr=learning_rate, fused=True, capturable=on_gpu)
@@ -59,9 +60,14 @@ class Optimiser:
                 rows.settle()
 
     def _reader(self, module: FieldEmbedding) -> Reader:
-        def reader(table: nn.Parameter, rows: Tensor) -> Tensor:
+        def reader(table: nn.Parameter, rows: Tensor) -> Found:
             large = self._tables.get(table)
-            return read(table, rows) if large is None else large.read(rows, keep=module.training)
+            if large is not None:
+                return large.read(rows, keep=module.training)
+            if table.is_cuda:
+                return read(table, rows)
+            distinct, places = self._distinct(rows, table)
+            return Found(table.index_select(0, distinct), places, distinct)
 
         return reader
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from fieldwise.models.reading import Found, Places
 from fieldwise.train.checkpoint import Tensors
 from fieldwise.train.missed import BETA1, BETA2, EPSILON, REACH, SETTLED, Missed
 
@@ -25,18 +26,29 @@ State = tuple[Tensor, ...]
 
 
 class Distinct:
-    """The distinct numbers among rows, and where each row's stands; tables of one stacking ask for the same in turn."""
+    """The distinct numbers among rows, and the places of each; tables of one stacking ask for the same in turn."""
 
     def __init__(self) -> None:
         self._rows = torch.empty(0)
-        self._found = self._rows, self._rows
+        self._found: tuple[Tensor, Places]
 
-    def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Ascending, and by place, for rows of any shape."""
+    def __call__(self, rows: Tensor, table: Tensor) -> tuple[Tensor, Places]:
+        """Ascending, for rows (B, n) of a table."""
         if self._rows.shape != rows.shape or not torch.equal(self._rows, rows):
-            distinct, inverse = torch.unique(rows, return_inverse=True)
-            self._rows, self._found = rows, (distinct.long(), inverse.flatten())
+            ascending, order = _sorted(rows.flatten(), len(table))
+            distinct, numbers, counts = torch.unique_consecutive(ascending, return_inverse=True, return_counts=True)
+            places = Places(torch.empty_like(order).scatter_(0, order, numbers).view_as(rows), len(distinct))
+            places.by_row = order, counts.cumsum(0) - counts
+            self._rows, self._found = rows, (distinct.long(), places)
         return self._found
+
+
+def _sorted(rows: Tensor, below: int) -> tuple[Tensor, Tensor]:
+    """Rows in ascending order, and where each stood."""
+    if rows.is_cuda or below > 2**16:
+        return torch.sort(rows)
+    order = torch.from_numpy(np.argsort(rows.numpy().astype(np.uint16), kind="stable"))  # by digits: several times quicker
+    return rows[order], order
 
 
 class Rows(ABC):
@@ -47,16 +59,16 @@ class Rows(ABC):
         self._distinct = distinct
         self._open: tuple[Tensor, State] | None = None
 
-    def read(self, rows: Tensor, keep: bool) -> Tensor:
-        """Rows of the table as they stand now, (B, n, width); `keep` if the step is to move them."""
-        distinct, inverse = self._distinct(rows)
+    def read(self, rows: Tensor, keep: bool) -> Found:
+        """Rows (B, n) of the table as they stand now; `keep` if the step is to move them."""
+        distinct, places = self._distinct(rows, self._table)
         with torch.no_grad():
             state = self._current(distinct)
         if keep:
             assert self._open is None, "a table is read once in a step"
             state[0].requires_grad_()
             self._open = distinct, state
-        return state[0].index_select(0, inverse).view(*rows.shape, -1)
+        return Found(state[0], places, distinct)
 
     @torch.no_grad()
     def step(self) -> None:

@@ -10,6 +10,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
+from fieldwise.models.sums import by_rows
 from fieldwise.train.distil import distilled
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.loop import Listener, Plan, Training, early_stop, fit
@@ -60,7 +61,7 @@ def pretrain(
     apart = OrthogonalSteps(regularity, model.embedding, settings.batch)
     plan = Plan(
         stage="pretrain",
-        forward=model,
+        forward=by_rows(model),
         evaluate=lambda: evaluate(model, task.valid),
         stop=early_stop(settings.patience),
         keep_best=True,
@@ -91,7 +92,7 @@ def retrain(
         small = compact(small, Mask.all(small.layout), drop_first_order=True)
     plan = Plan(
         stage="retrain",
-        forward=small,
+        forward=by_rows(small),
         evaluate=lambda: evaluate(small, task.valid),
         stop=early_stop(settings.patience),
         keep_best=True,

@@ -1,0 +1,87 @@
+"""Models whose fields first meet in a sum, computed row by row.
+
+FM and the first layer of DeepFM's MLP put every field through a linear map of its own and add up. So a map need be
+applied once to each row of a table that a batch reads, not at each place of the batch, and the rest is one bag of rows:
+2,048 rows of Criteo's 39 fields have 80 thousand places, and read 17 thousand rows.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fieldwise.models.model import CTRModel, Head
+from fieldwise.models.reading import Found, bag
+
+
+class SummedHead(Head):
+    """A head that sees the fields only through the sum of their lifts, of the lifts' squares, and of linear maps."""
+
+    common: int
+    """The width every field is lifted to."""
+
+    @abstractmethod
+    def maps(self, fields: list[int]) -> Tensor:
+        """What is summed of some fields of equal width: maps (fields, width, K), the first `common` of K the lifts."""
+
+    @abstractmethod
+    def of_sums(self, sums: Tensor) -> Tensor:
+        """Logits (B,) of the sums over all fields (B, K + 1), the last of them the lifts' squares, times -1/2."""
+
+
+def by_rows(model: CTRModel) -> Callable[[Tensor], Tensor]:
+    """The model's logits (B,) of ids (B, F) by less work, where the model allows it: for training on a CPU."""
+    head, embedding, first_order = model.head, model.embedding, model.first_order
+    pooled = max(model.layout.schema.lengths) > 1
+    if pooled or next(model.parameters()).is_cuda or not (isinstance(head, SummedHead) and embedding.groups):
+        return model
+
+    def logits(ids: Tensor) -> Tensor:
+        sums = [
+            bag(_features(found, head.maps(fields), embedding.counts(found, fields), head.common), found.places)
+            for width, fields in embedding.groups.items()
+            for found in [embedding.find(ids, width)]
+        ]
+        of_fields = head.of_sums(torch.stack(sums).sum(0) if len(sums) > 1 else sums[0])
+        return of_fields if first_order is None else of_fields + first_order.find(ids, 1).summed().squeeze(1)
+
+    return logits
+
+
+def _features(found: Found, maps: Tensor, counts: list[int], common: int) -> Tensor:
+    """What each row adds to the sums, (R, K + 1)."""
+    features: Tensor = _Features.apply(found.weights, maps, counts, common)  # type: ignore[no-untyped-call]
+    return features
+
+
+class _Features(torch.autograd.Function):
+    """Rows through the maps of their fields, and the squares of their lifts, times -1/2."""
+
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx: Any, weights: Tensor, maps: Tensor, counts: list[int], common: int) -> Tensor:
+        """(R, width) and (fields, width, K) to (R, K + 1); `counts` of the rows are each field's."""
+        features = weights.new_empty(len(weights), maps.shape[2] + 1)
+        mapped = features[:, :-1]
+        for rows, own, out in zip(weights.split(counts), maps, mapped.split(counts), strict=True):
+            torch.mm(rows, own, out=out)
+        features[:, -1] = features[:, :common].square().sum(1).mul_(-0.5)
+        ctx.save_for_backward(weights, maps, features)
+        ctx.counts, ctx.common = counts, common
+        return features
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """(R, K + 1) to (R, width) and (fields, width, K)."""
+        weights, maps, features = ctx.saved_tensors
+        of_mapped, of_squares = grads[0].clone().tensor_split([-1], dim=1)
+        of_mapped[:, : ctx.common].addcmul_(features[:, : ctx.common], of_squares, value=-1)
+        of_weights, of_maps = torch.empty_like(weights), torch.empty_like(maps)
+        split = (weights.split(ctx.counts), of_mapped.split(ctx.counts), of_weights.split(ctx.counts))
+        for rows, grad, out, own, own_out in zip(*split, maps, of_maps, strict=True):
+            torch.mm(grad, own.t(), out=out)
+            torch.mm(rows.t(), grad, out=own_out)
+        return of_weights, of_maps, None, None
