@@ -1,4 +1,9 @@
+import platform
+import subprocess
+import sys
+
 import numpy as np
+import pytest
 
 from fieldwise.train.memory import forget_peak, peak_memory
 
@@ -13,3 +18,24 @@ def test_the_peak_is_of_what_came_since_it_was_forgotten() -> None:
     assert peak_memory() > high - 2_000_000, "a peak stays until it is forgotten; the system counts in steps"
     forget_peak()
     assert peak_memory() < high - 50_000_000 or peak_memory() >= high, "where the system cannot forget, it stays"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone can be told")
+def test_what_a_step_frees_is_not_fetched_from_the_system_again() -> None:
+    code = (
+        "import resource, sys, torch\n"
+        "from fieldwise.train.memory import keep_freed\n"
+        "torch.set_num_threads(1)\n"
+        "keep_freed() if sys.argv[1] == 'keep' else None\n"
+        "def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "def step(): parts = [torch.ones(2_000_000) for _ in range(8)]\n"  # 64 MB
+        "step()\n"
+        "before = faults()\n"
+        "for _ in range(5): step()\n"
+        "print(faults() - before)\n"
+    )
+    kept, plain = (
+        int(subprocess.run([sys.executable, "-c", code, how], capture_output=True, text=True, check=True).stdout)
+        for how in ("keep", "leave")
+    )
+    assert kept < plain / 4

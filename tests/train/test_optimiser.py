@@ -11,14 +11,14 @@ from fieldwise.core.budget import Budget
 from fieldwise.core.schema import Schema
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.embedding import FieldEmbedding
-from fieldwise.models.reading import read
+from fieldwise.models.reading import Distinct, read
 from fieldwise.searches.gated import HAM
 from fieldwise.searches.search import search
 from fieldwise.train import optimiser
 from fieldwise.train.missed import BETA1, BETA2, REACH, Missed
 from fieldwise.train.optimiser import Optimiser
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.rows import AdagradRows, AdamRows, Distinct
+from fieldwise.train.rows import AdagradRows, AdamRows
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.train.test_training import Stop, numbers, same
@@ -34,7 +34,7 @@ class Pair:
         start = torch.randn(ROWS, WIDTH) * 0.01
         self.start, self.dense, self.ours = start, nn.Parameter(start.clone()), nn.Parameter(start.clone())
         self._adam = torch.optim.Adam([self.dense], lr=1e-3)
-        self.rows = AdamRows(self.ours, 1e-3, Distinct())
+        self.rows = AdamRows([self.ours], 1e-3, Distinct())
         self._target = torch.randn(ROWS, WIDTH)
         self._scale = 10 ** (-3 * torch.rand(ROWS, 1))  # gradients of very different sizes
         self.reads = torch.zeros(ROWS, dtype=torch.int64)
@@ -108,7 +108,7 @@ def test_the_missed_steps_in_closed_form_are_their_sum() -> None:
 
 def test_row_wise_adagrad_divides_by_the_root_of_summed_mean_squares() -> None:
     table = nn.Parameter(torch.zeros(3, 2))
-    rows = AdagradRows(table, 0.1, Distinct())
+    rows = AdagradRows([table], 0.1, Distinct())
     for _ in range(2):
         found = rows.read(torch.tensor([[2], [0], [2]], dtype=torch.int32), keep=True).at_places()
         found.mul(torch.tensor([3.0, 4.0])).sum().backward()

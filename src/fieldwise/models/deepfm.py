@@ -48,14 +48,15 @@ class DeepFMHead(SummedHead):
     def maps(self, fields: list[int]) -> Tensor:
         """The lifts, and through them the MLP's first layer."""
         live: list[int] = self.get_buffer("live").tolist()
-        lifts = self.lift.maps(fields)
-        first = self.mlp[0].weight.unflatten(1, (len(live), self.common)).permute(1, 2, 0)  # (live fields, D, hidden)
-        own = first if len(live) == len(fields) else first[[live.index(j) for j in fields]]
+        lifts, first = self.lift.maps(fields), self.mlp.get_parameter("0.weight")  # (hidden, live fields * D)
+        each = first.unflatten(1, (len(live), self.common)).permute(1, 2, 0)  # (live fields, D, hidden)
+        own = each if len(live) == len(fields) else each[[live.index(j) for j in fields]]
         return torch.cat([lifts, lifts @ own], 2)
 
     def of_sums(self, sums: Tensor) -> Tensor:
         """Logits (B,)."""
-        deep: Tensor = self.out(self.mlp[1:](sums[:, self.common : -1] + self.mlp[0].bias))
+        first = sums[:, self.common : -1] + self.mlp.get_parameter("0.bias")
+        deep: Tensor = self.out(self.mlp[1:](first))
         return pairwise_of_sums(sums, self.common) + deep.squeeze(1)
 
     def slices(self, mask: Mask) -> Slices:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fieldwise.core.schema import PADDING, UNKNOWN, Layout, Schema
 from fieldwise.models.reading import Found, Reader, read
 
+
 class FieldEmbedding(nn.Module):
     """Looks up all fields: ids (B, places) to one vector (B, S), field after field.
 
@@ -45,10 +46,10 @@ class FieldEmbedding(nn.Module):
         table: Tensor = self.tables[str(width)]
         return table[start : start + counts[field]]
 
-    def places(self) -> Iterator[tuple[nn.Parameter, int]]:
-        """The stacked tables, and how many ids of a row each is read by."""
-        for width in self.groups:
-            yield self.tables[str(width)], len(self.get_buffer(f"places_{width}"))
+    def stackings(self) -> Iterator[tuple[nn.Parameter, tuple[int, ...], int]]:
+        """The stacked tables, the fields in each, and how many ids of a row it is read by."""
+        for width, fields in self.groups.items():
+            yield self.tables[str(width)], tuple(fields), len(self.get_buffer(f"places_{width}"))
 
     def forward(self, ids: Tensor) -> Tensor:
         """The concatenated embedding v of the paper, (B, S)."""

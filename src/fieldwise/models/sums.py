@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fieldwise.models.model import CTRModel, Head
-from fieldwise.models.reading import Found, bag
+from fieldwise.models.reading import Distinct, bag
 
 
 class SummedHead(Head):
@@ -38,21 +38,26 @@ def by_rows(model: CTRModel) -> Callable[[Tensor], Tensor]:
     if pooled or next(model.parameters()).is_cuda or not (isinstance(head, SummedHead) and embedding.groups):
         return model
 
+    distinct = Distinct()
+
     def logits(ids: Tensor) -> Tensor:
-        sums = [
-            bag(_features(found, head.maps(fields), embedding.counts(found, fields), head.common), found.places)
-            for width, fields in embedding.groups.items()
-            for found in [embedding.find(ids, width)]
-        ]
+        sums = []
+        for width, fields in embedding.groups.items():
+            found = distinct.of(embedding.find(ids, width))
+            counts = embedding.counts(found, fields)
+            sums.append(bag(_features(found.weights, head.maps(fields), counts, head.common), found.places))
         of_fields = head.of_sums(torch.stack(sums).sum(0) if len(sums) > 1 else sums[0])
-        return of_fields if first_order is None else of_fields + first_order.find(ids, 1).summed().squeeze(1)
+        if first_order is None:
+            return of_fields
+        found = distinct.of(first_order.find(ids, 1))
+        return of_fields + bag(found.weights, found.places).squeeze(1)
 
     return logits
 
 
-def _features(found: Found, maps: Tensor, counts: list[int], common: int) -> Tensor:
+def _features(weights: Tensor, maps: Tensor, counts: list[int], common: int) -> Tensor:
     """What each row adds to the sums, (R, K + 1)."""
-    features: Tensor = _Features.apply(found.weights, maps, counts, common)  # type: ignore[no-untyped-call]
+    features: Tensor = _Features.apply(weights, maps, counts, common)  # type: ignore[no-untyped-call]
     return features
 
 
@@ -60,7 +65,6 @@ class _Features(torch.autograd.Function):
     """Rows through the maps of their fields, and the squares of their lifts, times -1/2."""
 
     @staticmethod
-    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
     def forward(ctx: Any, weights: Tensor, maps: Tensor, counts: list[int], common: int) -> Tensor:
         """(R, width) and (fields, width, K) to (R, K + 1); `counts` of the rows are each field's."""
         features = weights.new_empty(len(weights), maps.shape[2] + 1)
@@ -73,7 +77,6 @@ class _Features(torch.autograd.Function):
         return features
 
     @staticmethod
-    @torch.amp.custom_bwd(device_type="cpu")
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """(R, K + 1) to (R, width) and (fields, width, K)."""
         weights, maps, features = ctx.saved_tensors

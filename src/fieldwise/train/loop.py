@@ -19,6 +19,7 @@ from fieldwise.data.batches import Batch
 from fieldwise.train import checkpoint
 from fieldwise.train.capture import Captured
 from fieldwise.train.checkpoint import Tensors, named, under, weights
+from fieldwise.train.memory import keep_freed
 from fieldwise.train.optimiser import Method, Optimiser
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
@@ -129,6 +130,7 @@ def fit(
     then kept there; without a folder they are kept in memory.
     """
     listener = listener or Silence()
+    keep_freed()
     work = _Work(model, task, settings, plan, listener)
     history = _resume(model, work.optimiser, plan, folder, task)
     best: Tensors = {}

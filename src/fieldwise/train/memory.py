@@ -1,5 +1,7 @@
-"""The most memory a stage took: allocated on a GPU, resident on a CPU."""
+"""Memory of a stage: the most it took, on a GPU or resident on a CPU, and keeping what a step needs again."""
 
+import ctypes
+import platform
 import resource
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +11,23 @@ import torch
 
 _STATUS: Final = Path("/proc/self/status")
 _CLEAR: Final = Path("/proc/self/clear_refs")
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+_KEPT: Final = 256 * 2**20
+_LARGE: Final = 32 * 2**20
+"""glibc's own upper bound; larger pieces, as tables are, go back to the system when they are freed."""
+
+
+def keep_freed() -> None:
+    """Keeps memory that a step frees for the next step, up to 256 MiB: fresh pages cost up to a tenth of a step.
+
+    For glibc alone; elsewhere nothing happens.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        malloc = ctypes.CDLL(None)
+        malloc.mallopt(_MMAP_THRESHOLD, _LARGE)
+        malloc.mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 def forget_peak() -> None:

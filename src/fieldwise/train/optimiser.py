@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.models.embedding import FieldEmbedding
-from fieldwise.models.reading import Found, Reader, read
+from fieldwise.models.reading import Distinct, Found, Reader, read
 from fieldwise.train.checkpoint import Tensors, named, optimiser_tensors, restore_optimiser, under
-from fieldwise.train.rows import AdagradRows, AdamRows, Distinct, Rows
+from fieldwise.train.rows import AdagradRows, AdamRows, Rows
 
 Method = Literal["adam", "dense-adam", "rowwise-adagrad"]
 """adam: dense Adam's way, by moving large tables' rows only when they are read; dense-adam: every row at every step;
@@ -28,23 +28,27 @@ class Optimiser:
 
     def __init__(self, model: nn.Module, method: Method, learning_rate: float, batch: int, dense: bool = False) -> None:
         self._modules = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
-        self._tables: dict[nn.Parameter, Rows] = {}
-        self._distinct = Distinct()
-        for module in self._modules:
-            for table, places in module.places():
-                large = len(table) > LARGE[table.device.type] * batch * places
-                if method == "rowwise-adagrad":
-                    self._tables[table] = AdagradRows(table, learning_rate, self._distinct)
-                elif method == "adam" and large and not dense:
-                    self._tables[table] = AdamRows(table, learning_rate, self._distinct)
-        others = [weight for weight in model.parameters() if weight not in self._tables]
+        self._rows: list[Rows] = []
+        self._place: dict[nn.Parameter, tuple[Rows, int]] = {}
+        distinct = Distinct()
+        for tables, places in _stackings(self._modules):
+            large = len(tables[0]) > LARGE[tables[0].device.type] * batch * places
+            if method == "rowwise-adagrad":
+                rows: Rows = AdagradRows(tables, learning_rate, distinct)
+            elif method == "adam" and large and not dense:
+                rows = AdamRows(tables, learning_rate, distinct)
+            else:
+                continue
+            self._rows.append(rows)
+            self._place |= {table: (rows, place) for place, table in enumerate(tables)}
+        others = [weight for weight in model.parameters() if weight not in self._place]
         on_gpu = any(weight.is_cuda for weight in others)
         self._adam = torch.optim.Adam(others, lr=learning_rate, fused=True, capturable=on_gpu)
 
     @property
     def same_shapes(self) -> bool:
         """Whether all steps are alike; rows read of a large table differ in number from step to step."""
-        return not self._tables
+        return not self._rows
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -56,18 +60,15 @@ class Optimiser:
         finally:
             for module in self._modules:
                 module.reader = read
-            for rows in self._tables.values():
+            for rows in self._rows:
                 rows.settle()
 
     def _reader(self, module: FieldEmbedding) -> Reader:
         def reader(table: nn.Parameter, rows: Tensor) -> Found:
-            large = self._tables.get(table)
-            if large is not None:
-                return large.read(rows, keep=module.training)
-            if table.is_cuda:
+            if table not in self._place:
                 return read(table, rows)
-            distinct, places = self._distinct(rows, table)
-            return Found(table.index_select(0, distinct), places, distinct)
+            large, place = self._place[table]
+            return large.read(rows, module.training, place)
 
         return reader
 
@@ -78,18 +79,28 @@ class Optimiser:
     def step(self) -> None:
         """Moves all weights by the gradients that a backward pass has left."""
         self._adam.step()
-        for rows in self._tables.values():
+        for rows in self._rows:
             rows.step()
 
     def tensors(self) -> Tensors:
         """What a checkpoint keeps."""
         tensors = named("adam", optimiser_tensors(self._adam))
-        for place, rows in enumerate(self._tables.values()):
+        for place, rows in enumerate(self._rows):
             tensors |= named(f"rows.{place}", rows.tensors())
         return tensors
 
     def restore(self, tensors: Tensors) -> None:
         """Takes a checkpoint back."""
         restore_optimiser(self._adam, under("adam", tensors))
-        for place, rows in enumerate(self._tables.values()):
+        for place, rows in enumerate(self._rows):
             rows.restore(under(f"rows.{place}", tensors))
+
+
+def _stackings(modules: list[FieldEmbedding]) -> Iterator[tuple[list[nn.Parameter], int]]:
+    """Tables in which the same fields are stacked, and how many ids of a row each is read by."""
+    found: dict[tuple[tuple[int, ...], int, int], list[nn.Parameter]] = {}
+    for module in modules:
+        for table, fields, places in module.stackings():
+            found.setdefault((fields, len(table), places), []).append(table)
+    for (_, _, places), tables in found.items():
+        yield tables, places

@@ -6,6 +6,8 @@ of their own; the step moves those and puts them back. The cost is that of the r
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from fieldwise.models.reading import Found, Places
+from fieldwise.models.reading import Distinct, Found
 from fieldwise.train.checkpoint import Tensors
 from fieldwise.train.missed import BETA1, BETA2, EPSILON, REACH, SETTLED, Missed
 
@@ -25,81 +27,66 @@ State = tuple[Tensor, ...]
 """Some rows up to date: their weights, then what their optimiser remembers of them."""
 
 
-class Distinct:
-    """The distinct numbers among rows, and the places of each; tables of one stacking ask for the same in turn."""
+@dataclass(frozen=True)
+class _Open:
+    """Rows that have been read since the last step."""
 
-    def __init__(self) -> None:
-        self._rows = torch.empty(0)
-        self._found: tuple[Tensor, Places]
-
-    def __call__(self, rows: Tensor, table: Tensor) -> tuple[Tensor, Places]:
-        """Ascending, for rows (B, n) of a table."""
-        if self._rows.shape != rows.shape or not torch.equal(self._rows, rows):
-            ascending, order = _sorted(rows.flatten(), len(table))
-            distinct, numbers, counts = torch.unique_consecutive(ascending, return_inverse=True, return_counts=True)
-            places = Places(torch.empty_like(order).scatter_(0, order, numbers).view_as(rows), len(distinct))
-            places.by_row = order, counts.cumsum(0) - counts
-            self._rows, self._found = rows, (distinct.long(), places)
-        return self._found
-
-
-def _sorted(rows: Tensor, below: int) -> tuple[Tensor, Tensor]:
-    """Rows in ascending order, and where each stood."""
-    if rows.is_cuda or below > 2**16:
-        return torch.sort(rows)
-    order = torch.from_numpy(np.argsort(rows.numpy().astype(np.uint16), kind="stable"))  # by digits: several times quicker
-    return rows[order], order
+    rows: Tensor
+    keep: bool
+    states: list[State]
 
 
 class Rows(ABC):
-    """One large table in training."""
+    """Large tables in training, all of one stacking: row i of each belongs to the same id."""
 
-    def __init__(self, table: nn.Parameter, learning_rate: float, distinct: "Distinct") -> None:
-        self._table, self._rate = table.detach(), learning_rate  # shares the table's memory
+    def __init__(self, tables: Sequence[nn.Parameter], learning_rate: float, distinct: Distinct) -> None:
+        self._tables, self._rate = [table.detach() for table in tables], learning_rate  # shares the tables' memory
         self._distinct = distinct
-        self._open: tuple[Tensor, State] | None = None
+        self._step = 0
+        self._open: _Open | None = None
 
-    def read(self, rows: Tensor, keep: bool) -> Found:
-        """Rows (B, n) of the table as they stand now; `keep` if the step is to move them."""
-        distinct, places = self._distinct(rows, self._table)
-        with torch.no_grad():
-            state = self._current(distinct)
-        if keep:
-            assert self._open is None, "a table is read once in a step"
-            state[0].requires_grad_()
-            self._open = distinct, state
-        return Found(state[0], places, distinct)
+    def read(self, rows: Tensor, keep: bool, table: int = 0) -> Found:
+        """Rows (B, n) of one of the tables as they stand now; `keep` if the step is to move them."""
+        distinct, places = self._distinct(rows, len(self._tables[0]))
+        known = self._open
+        if known is None or known.rows is not distinct or known.keep != keep:
+            assert known is None or not known.keep, "one batch is read in a step"
+            with torch.no_grad():
+                known = self._open = _Open(distinct, keep, self._current(distinct))
+        weights = known.states[table][0]
+        return Found(weights.requires_grad_(keep), places, distinct)
 
     @torch.no_grad()
     def step(self) -> None:
         """Moves the rows last read by their gradient, and puts them back."""
-        if self._open is None:
+        known, self._open = self._open, None
+        if known is None or not known.keep:
             return
-        (rows, (weights, *others)), self._open = self._open, None
-        grad = weights.grad
-        weights = weights.detach()
-        self._move((weights, *others), torch.zeros_like(weights) if grad is None else grad)
-        self._put(rows, (weights, *others))
+        self._step += 1
+        for weights, *others in known.states:
+            grad = torch.zeros_like(weights) if weights.grad is None else weights.grad
+            self._move((weights.detach(), *others), grad)
+        self._put(known.rows, known.states)
 
     @abstractmethod
     def settle(self) -> None:
-        """Brings all rows up to date in the table itself."""
+        """Brings all rows up to date in the tables themselves."""
 
     @abstractmethod
-    def _current(self, rows: Tensor) -> State:
-        """Copies of some distinct rows, up to date."""
+    def _current(self, rows: Tensor) -> list[State]:
+        """Copies of some distinct rows of each table, up to date."""
 
     @abstractmethod
     def _move(self, state: State, grad: Tensor) -> None:
         """One step of rows that are up to date, in place."""
 
     @abstractmethod
-    def _put(self, rows: Tensor, state: State) -> None:
-        """Puts rows back."""
+    def _put(self, rows: Tensor, states: list[State]) -> None:
+        """Puts rows of each table back, which have been moved."""
 
     @abstractmethod
     def tensors(self) -> Tensors:
-        """What a checkpoint keeps; the table itself must be settled."""
+        """What a checkpoint keeps; the tables themselves must be settled."""
 
     @abstractmethod
     def restore(self, tensors: Tensors) -> None:
@@ -109,47 +96,49 @@ class Rows(ABC):
 class AdamRows(Rows):
     """Adam as if every row were moved at every step: missed steps are made up when a row is next read."""
 
-    def __init__(self, table: nn.Parameter, learning_rate: float, distinct: Distinct) -> None:
-        super().__init__(table, learning_rate, distinct)
-        self._first, self._second = torch.zeros_like(self._table), torch.zeros_like(self._table)
-        self._last = torch.zeros(len(table), dtype=torch.int32, device=table.device)  # 0: never moved
-        self._step = 0
+    def __init__(self, tables: Sequence[nn.Parameter], learning_rate: float, distinct: Distinct) -> None:
+        super().__init__(tables, learning_rate, distinct)
+        rows, device = len(tables[0]), tables[0].device
+        self._moments = [(torch.zeros_like(table), torch.zeros_like(table)) for table in self._tables]
+        self._last = torch.zeros(rows, dtype=torch.int32, device=device)  # 0: never moved
         self._missed = Missed()
-        self._points = torch.empty(0, 4, device=table.device)
+        self._points = torch.empty(0, 4, device=device)
 
-    def _current(self, rows: Tensor) -> State:
-        weights, first, second, last = (
-            part.index_select(0, rows) for part in (self._table, self._first, self._second, self._last)
-        )
+    def _current(self, rows: Tensor) -> list[State]:
+        last = self._last.index_select(0, rows)
         missed = self._step - last
-        points = self._present_points()[torch.where(missed < REACH, missed, REACH + last.clamp(max=SETTLED))]
-        weight_a, point_a, weight_b, point_b = points.t().unsqueeze(2)  # (n, 1) each
-        root = second.sqrt()
-        push = weight_a / (root + EPSILON * point_a)
-        push += weight_b / (root + EPSILON * point_b)
-        weights.addcmul_(push, first, value=-self._rate)
-        missed = missed.unsqueeze(1).to(first.dtype)
-        decays = (torch.exp(missed * math.log(beta)) for beta in (BETA1, BETA2))  # quicker than powers
-        return weights, first.mul_(next(decays)), second.mul_(next(decays))
+        places = torch.where(missed < REACH, missed, REACH + last.clamp(max=SETTLED))
+        weight_a, point_a, weight_b, point_b = self._present_points().index_select(0, places).t().unsqueeze(2)  # (n, 1)
+        missed = missed.unsqueeze(1).float()
+        decay_first, decay_second = (torch.exp(missed * math.log(beta)) for beta in (BETA1, BETA2))  # powers are slow
+        states: list[State] = []
+        for table, moments in zip(self._tables, self._moments, strict=True):
+            weights, first, second = (part.index_select(0, rows) for part in (table, *moments))
+            root = second.sqrt()
+            push = weight_a / (root + EPSILON * point_a)
+            push += weight_b / (root + EPSILON * point_b)
+            weights.addcmul_(push, first, value=-self._rate)
+            states.append((weights, first.mul_(decay_first), second.mul_(decay_second)))
+        return states
 
     def _present_points(self) -> Tensor:
         """The two points by missed steps, then by the last step, (REACH + last steps, 4)."""
         near, far = self._missed.near(self._step), self._missed.far(self._step)
         if len(self._points) != REACH + len(far):
-            self._points = torch.from_numpy(np.concatenate([near, far])).to(self._table)
+            self._points = torch.from_numpy(np.concatenate([near, far])).to(self._tables[0])
         self._points[:REACH] = torch.from_numpy(near)
         return self._points
 
     def _move(self, state: State, grad: Tensor) -> None:
         weights, first, second = state
-        done = torch.tensor(float(self._step), device=weights.device)
+        done = torch.tensor(float(self._step - 1), device=weights.device)
         adam([weights], [grad], [first], [second], [], [done], fused=True, lr=self._rate, beta1=BETA1, beta2=BETA2,
              eps=EPSILON, weight_decay=0, amsgrad=False, maximize=False)  # fmt: skip
-        self._step += 1
 
-    def _put(self, rows: Tensor, state: State) -> None:
-        for whole, part in zip((self._table, self._first, self._second), state, strict=True):
-            whole.index_copy_(0, rows, part)
+    def _put(self, rows: Tensor, states: list[State]) -> None:
+        for table, moments, state in zip(self._tables, self._moments, states, strict=True):
+            for whole, part in zip((table, *moments), state, strict=True):
+                whole.index_copy_(0, rows, part)
         self._last.index_fill_(0, rows, self._step)
 
     @torch.no_grad()
@@ -161,13 +150,16 @@ class AdamRows(Rows):
 
     def tensors(self) -> Tensors:
         """Moments, and the step each row was last moved at."""
-        step = torch.tensor(self._step)
-        return {"first": self._first, "second": self._second, "last": self._last, "step": step}
+        tensors = {"last": self._last, "step": torch.tensor(self._step)}
+        for place, (first, second) in enumerate(self._moments):
+            tensors |= {f"first.{place}": first, f"second.{place}": second}
+        return tensors
 
     def restore(self, tensors: Tensors) -> None:
         """Takes a checkpoint back."""
-        self._first.copy_(tensors["first"])
-        self._second.copy_(tensors["second"])
+        for place, (first, second) in enumerate(self._moments):
+            first.copy_(tensors[f"first.{place}"])
+            second.copy_(tensors[f"second.{place}"])
         self._last.copy_(tensors["last"])
         self._step = int(tensors["step"])
 
@@ -175,29 +167,32 @@ class AdamRows(Rows):
 class AdagradRows(Rows):
     """Row-wise Adagrad: one number for each row, the sum of its mean squared gradients."""
 
-    def __init__(self, table: nn.Parameter, learning_rate: float, distinct: Distinct) -> None:
-        super().__init__(table, learning_rate, distinct)
-        self._sums = torch.zeros(len(table), device=table.device)
+    def __init__(self, tables: Sequence[nn.Parameter], learning_rate: float, distinct: Distinct) -> None:
+        super().__init__(tables, learning_rate, distinct)
+        self._sums = [torch.zeros(len(table), device=table.device) for table in tables]
 
     def settle(self) -> None:
         """Nothing: a row that is not read does not move."""
 
-    def _current(self, rows: Tensor) -> State:
-        return self._table.index_select(0, rows), self._sums.index_select(0, rows)
+    def _current(self, rows: Tensor) -> list[State]:
+        both = zip(self._tables, self._sums, strict=True)
+        return [(table.index_select(0, rows), sums.index_select(0, rows)) for table, sums in both]
 
     def _move(self, state: State, grad: Tensor) -> None:
         weights, sums = state
         sums += grad.square().mean(1)
         weights.addcdiv_(grad, sums.sqrt().add_(EPSILON).unsqueeze(1).expand_as(grad), value=-self._rate)
 
-    def _put(self, rows: Tensor, state: State) -> None:
-        self._table.index_copy_(0, rows, state[0])
-        self._sums.index_copy_(0, rows, state[1])
+    def _put(self, rows: Tensor, states: list[State]) -> None:
+        for table, all_sums, (weights, sums) in zip(self._tables, self._sums, states, strict=True):
+            table.index_copy_(0, rows, weights)
+            all_sums.index_copy_(0, rows, sums)
 
     def tensors(self) -> Tensors:
         """The sums."""
-        return {"sums": self._sums}
+        return {f"sums.{place}": sums for place, sums in enumerate(self._sums)}
 
     def restore(self, tensors: Tensors) -> None:
         """Takes a checkpoint back."""
-        self._sums.copy_(tensors["sums"])
+        for place, sums in enumerate(self._sums):
+            sums.copy_(tensors[f"sums.{place}"])
