@@ -6,25 +6,24 @@
 Every case trains in a process of its own, two threads, on generated rows (encoded_rows.py); a round runs all cases of a
 table one after the other, so that a busy moment hits them alike. Numbers are medians over rounds: milliseconds a step,
 thousand samples a second, seconds of a whole epoch with its validation and with all rows brought up to date at its end,
-and memory taken while training as a multiple of the tables.
+and memory taken while training as a multiple of the tables. A table replaces its last results in the JSON file.
 """
 
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from against import machine
 from encoded_rows import SHAPES, Shape, write
 
 HERE: Final = Path(__file__).resolve().parent
@@ -51,6 +50,8 @@ class Case:
     """pretrain, search, or retrain of a quarter of the columns."""
     steps: int = 40
     """In an epoch; the first epoch is not counted."""
+    folder: bool = False
+    """Whether checkpoints are written, and the best one kept on disk instead of in memory; for pretrain."""
 
     def cardinalities(self) -> tuple[int, ...]:
         """Of every field."""
@@ -69,6 +70,11 @@ TABLES: Final[dict[str, list[Case]]] = {
         Case(f"{model}, {rows:.0e} rows", model=model, rows=int(rows), steps=30)
         for model in ("fm", "dcnv2")
         for rows in (1e5, 1e6, 1e7, 3e7)
+    ],
+    "memory": [
+        Case(f"{model}, {rows:.0e} rows", model=model, rows=int(rows), steps=10, folder=True)
+        for model in ("fm", "dcnv2")
+        for rows in (3e6, 1e7)
     ],
     "batch": [Case(f"batch {batch}", model="deepfm", batch=batch) for batch in (512, 2048, 8192)],
     "fields": [Case(f"{fields} fields", model="deepfm", fields=fields) for fields in (13, 26, 39)],
@@ -120,14 +126,15 @@ def inside(case: Case) -> dict[str, float]:
     settings = resolve("model", NAMES, case.model)(width=case.width)
     few = Split(ids[: case.batch], labels[: case.batch])
     task = fw.Task(schema, Split(ids, labels), few, settings, device="cpu")
-    place = {} if case.regularity == "none" else {"place": case.regularity}
-    regularity = {"strength": 0.0 if case.regularity == "none" else 1e-3, **place}
+    place = {"strength": 0.0} if case.regularity == "none" else {"strength": 1e-3, "place": case.regularity}
     clock = Clock()
     forget_peak()
     before = peak_memory()
     common = {"batch": case.batch, "epochs": 3, "patience": 3, "optimiser": case.optimiser}
     if case.stage == "pretrain":
-        history = fw.pretrain(task, Pretrain(**common, regularity=regularity), listener=clock).history
+        training = Pretrain(**common, regularity=place)
+        with tempfile.TemporaryDirectory() as folder:
+            history = fw.pretrain(task, training, Path(folder) if case.folder else None, listener=clock).history
     elif case.stage == "search":
         search = fw.searches.HAM(batch=case.batch, epochs=3, patience=0)
         history = list(fw.search(task, search, fw.Budget.percent(25, "columns"), listener=clock).history)
@@ -135,11 +142,12 @@ def inside(case: Case) -> dict[str, float]:
         quarter = fw.Mask(task.layout, tuple(tuple(range(w // 4)) for w in task.layout.widths))
         small = compact(task.new_model(), quarter)
         history = fw.retrain(task, small, Retrain(**common), listener=clock).history
+    tables = task.layout.params + sum(cardinalities) * settings.has_first_order()
     steps = [b - a for epoch, ends in clock.ends.items() if epoch > 1 for a, b in pairwise(ends)]
     return {
         "step_s": statistics.median(steps),
         "epoch_s": min(epoch.seconds for epoch in history[2:]),
-        "memory": (peak_memory() - before) / (4 * task.layout.params),
+        "memory": (peak_memory() - before) / (4 * tables),
     }
 
 
@@ -171,7 +179,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(TABLES), help="tables, by commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="steps an epoch, for a quick look")
-    parser.add_argument("--out", type=Path, help="a JSON file; benchmarks/results/speed-DATE.json by default")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "speed.json", help="the JSON file")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside:
@@ -180,29 +188,15 @@ def main() -> None:
     unknown = set(given.only.split(",")) - set(TABLES)
     if unknown:
         parser.error(f"no table {', '.join(sorted(unknown))}; choose from {', '.join(TABLES)}")
-    result: dict[str, Any] = about()
+    result: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
     for name in given.only.split(","):
         print(name)
+        versions = {package: version(package) for package in ("fieldwise", "torch", "numpy")}
+        about = {"machine": machine(), "versions": versions, "rounds": given.rounds}
         cases = [replace(case, steps=given.steps) if given.steps else case for case in TABLES[name]]
-        result[name] = table(cases, given.rounds)
-    out = given.out or HERE / "results" / f"speed-{datetime.now(UTC):%Y-%m-%d}.json"
-    out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"written to {out}")
-
-
-def about() -> dict[str, Any]:
-    """The machine and the versions."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
-    )
-    return {
-        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "cores": os.cpu_count(),
-        "processor": platform.processor() or platform.machine(),
-        "load": os.getloadavg(),
-        "versions": {name: version(name) for name in ("fieldwise", "torch", "numpy")},
-        "commit": commit.stdout.strip(),
-    }
+        result[name] = {**about, "cases": table(cases, given.rounds)}
+        given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {given.out}")
 
 
 if __name__ == "__main__":
