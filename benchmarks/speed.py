@@ -27,6 +27,7 @@ from against import machine
 from encoded_rows import SHAPES, Shape, write
 
 HERE: Final = Path(__file__).resolve().parent
+FEW: Final = 100_000
 MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
 
 
@@ -50,13 +51,15 @@ class Case:
     """pretrain, search, or retrain of a quarter of the columns."""
     steps: int = 40
     """In an epoch; the first epoch is not counted."""
+    same_rows: bool = False
+    """Whether a batch reads as many rows of the tables as if they held 1e5 in all, and not more of larger ones."""
     folder: bool = False
     """Whether checkpoints are written, and the best one kept on disk instead of in memory; for pretrain."""
 
-    def cardinalities(self) -> tuple[int, ...]:
-        """Of every field."""
+    def cardinalities(self, rows: int = 0) -> tuple[int, ...]:
+        """Of every field, for so many rows in all tables."""
         own = SHAPES[self.shape].cardinalities[: self.fields or None]
-        scale = self.rows / sum(own) if self.rows else 1
+        scale = (rows or self.rows) / sum(own) if rows or self.rows else 1
         return tuple(max(16, round(c * scale)) for c in own)
 
 
@@ -67,9 +70,11 @@ TABLES: Final[dict[str, list[Case]]] = {
         for optimiser in ("adam", "dense-adam", "rowwise-adagrad")
     ],
     "cardinality": [
-        Case(f"{model}, {rows:.0e} rows", model=model, rows=int(rows), steps=30)
+        Case(f"{model}, {rows:.0e} rows{', same read' * same}", model=model, rows=int(rows), steps=30, same_rows=same)
         for model in ("fm", "dcnv2")
+        for same in (False, True)
         for rows in (1e5, 1e6, 1e7, 3e7)
+        if not (same and rows == 1e5)
     ],
     "memory": [
         Case(f"{model}, {rows:.0e} rows", model=model, rows=int(rows), steps=10, folder=True)
@@ -120,8 +125,10 @@ def inside(case: Case) -> dict[str, float]:
     torch.set_num_threads(2)
     cardinalities = case.cardinalities()
     with tempfile.TemporaryDirectory() as folder:
-        write(Shape("rows", cardinalities, 0.3, 0), case.steps * case.batch, Path(folder))
+        drawn = case.cardinalities(FEW) if case.same_rows else cardinalities
+        shown = write(Shape("rows", drawn, 0.3, 0), case.steps * case.batch, Path(folder))
         ids, labels = np.load(Path(folder) / "ids.npy"), np.load(Path(folder) / "labels.npy")
+        ids *= np.array(cardinalities, np.int32) // np.array(drawn, np.int32)  # spread over the whole table
     schema = fw.Schema.of(**{f"f{j}": c for j, c in enumerate(cardinalities)})
     settings = resolve("model", NAMES, case.model)(width=case.width)
     few = Split(ids[: case.batch], labels[: case.batch])
@@ -147,6 +154,7 @@ def inside(case: Case) -> dict[str, float]:
     return {
         "step_s": statistics.median(steps),
         "epoch_s": min(epoch.seconds for epoch in history[2:]),
+        "rows_read": shown["touched_by_2048_rows"],
         "memory": (peak_memory() - before) / (4 * tables),
     }
 
@@ -167,7 +175,8 @@ def table(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
         rows.append({"case": asdict(case), "thousand_a_second": round(speed, 1), **middle})
         print(
             f"  {case.name:32} {middle['step_s'] * 1e3:8.2f} ms a step {speed:8.1f} k/s   "
-            f"epoch of {case.steps} steps {middle['epoch_s']:7.2f} s   memory {middle['memory']:5.2f} x tables",
+            f"epoch of {case.steps} steps {middle['epoch_s']:7.2f} s   memory {middle['memory']:5.2f} x tables   "
+            f"{middle['rows_read']:.0f} rows read by 2048",
             flush=True,
         )
     return rows
