@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.core.budget import Budget
-from fieldwise.core.schema import Schema
+from fieldwise.core.schema import Layout, Schema
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.embedding import FieldEmbedding
+from fieldwise.models.fm import FM
 from fieldwise.models.reading import Distinct, read
 from fieldwise.searches.gated import HAM
 from fieldwise.searches.search import search
@@ -171,3 +172,23 @@ def test_after_training_a_model_reads_its_tables_plainly() -> None:
     with moving.reading():
         assert all(embedding.reader is not read for embedding in embeddings)
     assert all(embedding.reader is read for embedding in embeddings)
+
+
+def test_tables_of_one_stacking_are_moved_together_whatever_is_read_between() -> None:
+    schema = Schema.of(user=500, item=400, city=300)
+    layouts = Layout(schema, (4, 4, 2)), Layout(schema, (1, 1, 0))
+    ids = torch.randint(0, 300, (50, 3), dtype=torch.int32)
+    moved = []
+    for method in ("adam", "dense-adam"):
+        torch.manual_seed(0)
+        model = FM().build(*layouts)
+        moving = Optimiser(model, method, 1e-2, batch=2)
+        assert moving.same_shapes == (method == "dense-adam")
+        with moving.reading():
+            for rows in ids.split(10):
+                moving.forget()
+                model(rows).square().sum().backward()
+                moving.step()
+        moved.append(model.state_dict())
+    for name, weight in moved[0].items():
+        torch.testing.assert_close(weight, moved[1][name], rtol=1e-3, atol=1e-5)

@@ -49,7 +49,7 @@ class Rows(ABC):
         """Rows (B, n) of one of the tables as they stand now; `keep` if the step is to move them."""
         distinct, places = self._distinct(rows, len(self._tables[0]))
         known = self._open
-        if known is None or known.rows is not distinct or known.keep != keep:
+        if known is None or known.keep != keep or not torch.equal(known.rows, distinct):
             assert known is None or not known.keep, "one batch is read in a step"
             with torch.no_grad():
                 known = self._open = _Open(distinct, keep, self._current(distinct))
