@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import os
 import re
 import shutil
@@ -168,3 +169,22 @@ def test_importing_a_module_leaves_torch_out_of_core() -> None:
     code = "import sys\n" + "".join(f"import fieldwise.core.{n}\n" for n in names) + "assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert import_module("fieldwise.core.mask")
+
+
+def results(name: str) -> Any:
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_the_page_about_speed_says_what_was_measured() -> None:
+    page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
+    lines = []
+    for table, measured in results("speed").items():
+        for row in measured["cases"]:
+            numbers = [f"{row['step_s'] * 1e3:.1f}", f"{row['thousand_a_second']:.1f}", f"{row['epoch_s']:.2f}"]
+            shown = [f"{row['memory']:.2f}"] if table == "memory" else numbers
+            lines.append(f"| {row['case']['name']} | {' | '.join(shown)} |")
+    for name, row in results("gpu")["results"].items():
+        lines.append(f"| {name} | {row['epoch_s']:.2f} | {row['samples_a_second'] / 1e6:.2f} | {row['share']:.1%} |")
+    missing = [line for line in lines if line not in page]
+    assert len(lines) > 10
+    assert not missing
