@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
     "data": {"name": "planted", "rows": 4000},
     "model": {"width": 4},
     "pretrain": {"batch": 512, "epochs": 2, "learning_rate": 0.02},
-    "retrain": {"batch": 512, "epochs": 2},
+    "retrain": {"batch": 512, "epochs": 2, "distil": 0.0},
     "compare": {"models": ["dcnv2", "small-fm"], "methods": ["ham", "mde", "rms", "uniform"]},
     "models": {"small-fm": {"name": "fm", "common": 4}},
     "methods": {"ham": {"batch": 512, "epochs": 2}, "rms": {"name": "magnitude", "form": "rms"}},
