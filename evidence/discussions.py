@@ -74,3 +74,18 @@ def distilled(with_it: Evidence, plain: Evidence, measure: Measure = auc) -> Lin
             texts = spread(b, measure), spread(a, measure), f"{found}", f"{found.t:.2g}", verdict(found)
             rows.append((model, budget, method, *texts))
     return table(("model", "budget", "method", "clicks alone", "distilled", "gain", "p", "verdict"), rows)
+
+
+def shorter(usual: Evidence, short: Evidence) -> Lines:
+    """HAM with fewer epochs of search than usual, where both grids have it."""
+    ours, theirs = Grid(short), Grid(usual)
+    rows = []
+    for model, budget in ours.places:
+        for evidence, grid in ((usual, theirs), (short, ours)):
+            cells = grid.cells(model, budget, "ham")
+            epochs = evidence.about.settings["methods"]["ham"]["epochs"]
+            loss = mean(cells, lambda cell: cell.log_loss)
+            rows.append((model, budget, epochs, spread(cells), f"{loss:.4f}", len(cells)))
+        found = difference(ours.cells(model, budget, "ham"), theirs.cells(model, budget, "ham"))
+        rows.append((model, budget, "difference", f"{found} (p {found.t:.2g})", "", found.pairs))
+    return table(("model", "budget", "epochs of search", "test AUC", "log loss", "seeds"), rows)

@@ -26,7 +26,7 @@ def _distilled(measure: Measure) -> Callable[..., Any]:
 
 _BOTH: Final = ("figure-2", "table-2")
 _COSINES: Final = ("figure-4", "figure-4-without")
-_AUTODIM: Final = ("autodim-criteo", "autodim-avazu", "autodim-movielens")
+_AUTODIM: Final = ("autodim-criteo", "autodim-avazu")
 _VARIANTS: Final = ("variants-ids", "variants-recbole", "variants-autoint")
 
 PAGES: Final = {
@@ -61,8 +61,10 @@ PAGES: Final = {
         {
             "criteo": Item(("autodim-criteo",), _of_grid(tables.methods_of, "autodim")),
             "avazu": Item(("autodim-avazu",), _of_grid(tables.methods_of, "autodim")),
+            "short": Item(("autodim-avazu", "autodim-avazu-short"), discussions.shorter),
             "movielens": Item(("autodim-movielens",), _of_grid(tables.methods_of, "autodim")),
             "own": Item(_AUTODIM, discussions.own_columns),
+            "movielens-own": Item(("autodim-movielens",), discussions.own_columns),
         },
         {"autodim": Item(_AUTODIM, pictures.gaps)},
     ),

@@ -26,6 +26,10 @@ DATA = sorted((RESULTS / "data").glob("*.json"))
 FILES = ROOT / "tests" / "data_files"
 NEEDS = sorted({need for page in PAGES.values() for need in page.needs})
 MADE = {
+    "autodim-avazu-short": (
+        "autodim-avazu",
+        ["methods.ham.epochs=3", "compare.models=['dcnv2']", "compare.methods=['ham']", "compare.baseline=ham"],
+    ),
     "distil-criteo-plain": ("distil-criteo", ["retrain.distil=0"]),
     "distil-movielens-plain": ("distil-movielens", ["retrain.distil=0"]),
     "figure-4-without": ("figure-4", ["pretrain.regularity.strength=0"]),
