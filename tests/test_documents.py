@@ -107,14 +107,13 @@ def test_every_comparison_file_runs_on_its_last_model(file: Path, raw_files: dic
     found = compare(CompareSettings.parse(override(values, [*small, *few])), tmp_path / "out")
     assert found.complete, [cell.error for cell in found.cells]
     assert [cell.method for cell in found.cells] == methods
-    number, unit = budget.split()
-    if unit == "columns":
-        assert {cell.record.compact_size.columns for cell in found.cells if cell.record} == {int(number)}
+    if budget.endswith(" columns"):
+        assert {f"{cell.record.compact_size.columns} columns" for cell in found.cells if cell.record} == {budget}
 
 
 def test_every_search_is_in_a_comparison_file() -> None:
     chosen = {name for file in COMPARISONS for name in FILES[file]["compare"]["methods"]}
-    assert set(SEARCHES) <= chosen
+    assert set(SEARCHES) - chosen <= {"race"}, "a race is made of others: its page takes the best of their cells"
 
 
 @pytest.mark.parametrize("file", PAPER, ids=lambda p: p.stem)
