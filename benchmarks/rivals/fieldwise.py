@@ -42,8 +42,13 @@ def prepare(job: Job, optimiser: Method = "adam") -> Contender:
         regularity=SoftOrthogonality(strength=0),
     )
 
+    numbers: list[int] = []
+
     def train() -> None:
+        # the whole library in this thread: with a second one that has worked too, OpenMP's threads would outnumber the
+        # cores, and it would put them to sleep after every operation
         try:
+            numbers.append(trained(task.new_model()))
             fw.pretrain(task, training, listener=turns)
         finally:
             traceback.print_exc()
@@ -51,7 +56,7 @@ def prepare(job: Job, optimiser: Method = "adam") -> Contender:
 
     threading.Thread(target=train, daemon=True).start()
     turns.loss()  # the model as it came has been evaluated
-    return Contender(turns.run, turns.loss, trained(task.new_model()))
+    return Contender(turns.run, turns.loss, numbers[0])
 
 
 class Turns(Silence):
