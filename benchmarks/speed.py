@@ -148,7 +148,7 @@ def inside(case: Case) -> dict[str, float]:
     else:
         quarter = fw.Mask(task.layout, tuple(tuple(range(w // 4)) for w in task.layout.widths))
         small = compact(task.new_model(), quarter)
-        history = fw.retrain(task, small, Retrain(**common), listener=clock).history
+        history = fw.retrain(task, small, Retrain(**common, distil=0), listener=clock).history
     tables = task.layout.params + sum(cardinalities) * settings.has_first_order()
     steps = [b - a for epoch, ends in clock.ends.items() if epoch > 1 for a, b in pairwise(ends)]
     return {

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from fieldwise.core.comparison import Comparison
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import write_text
-from fieldwise.core.records import Record, RunRecord
+from fieldwise.core.records import Metrics, Record, RunRecord, Size
 from fieldwise.reports import cosines, dynamics
 from fieldwise.reports.run_view import RunView, StageView, open_run
 from fieldwise.reports.write import COMPARISON
@@ -176,39 +176,38 @@ def _placeless(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "run": run, "data": data}
 
 
+def _figures(test: Metrics, valid: Metrics, size: Size) -> dict[str, Any]:
+    """What a cell says of a model, full or compact."""
+    return {
+        "auc": round(test.auc, 6),
+        "log_loss": round(test.log_loss, 6),
+        "valid_auc": round(valid.auc, 6),
+        "valid_log_loss": round(valid.log_loss, 6),
+        "embedding": size.embedding,
+        "first_order": size.first_order,
+        "dense": size.dense,
+    }
+
+
 def _cell(model: str, method: str, record: RunRecord) -> Cell:
-    test, valid, size = record.compact_test, record.compact_valid, record.compact_size
     return Cell(
+        **_figures(record.compact_test, record.compact_valid, record.compact_size),
         model=model,
         method=method,
         budget=record.budget,
         seed=record.seed,
-        auc=round(test.auc, 6),
-        log_loss=round(test.log_loss, 6),
-        valid_auc=round(valid.auc, 6),
-        valid_log_loss=round(valid.log_loss, 6),
         widths=record.widths_after,
-        embedding=size.embedding,
-        first_order=size.first_order,
-        dense=size.dense,
         seconds={stage: round(record.seconds[stage], 2) for stage in ("search", "retrain")},
         own=record.summary.raw_live,
     )
 
 
 def _full(model: str, record: RunRecord) -> Cell:
-    test, valid, size = record.full_test, record.full_valid, record.full_size
     return Cell(
+        **_figures(record.full_test, record.full_valid, record.full_size),
         model=model,
         seed=record.seed,
-        auc=round(test.auc, 6),
-        log_loss=round(test.log_loss, 6),
-        valid_auc=round(valid.auc, 6),
-        valid_log_loss=round(valid.log_loss, 6),
         widths=record.widths_before,
-        embedding=size.embedding,
-        first_order=size.first_order,
-        dense=size.dense,
         seconds={"pretrain": round(record.seconds["pretrain"], 2)},
     )
 
