@@ -33,7 +33,6 @@ class FieldEmbedding(nn.Module):
             offsets = torch.tensor([sum(counts[:owner]) for owner in owners], dtype=torch.int32)
             self.register_buffer(f"offsets_{width}", offsets, persistent=False)
             self.register_buffer(f"places_{width}", torch.tensor(places), persistent=False)
-            self.register_buffer(f"owners_{width}", torch.tensor(owners), persistent=False)
         with torch.no_grad():
             for j, width in enumerate(layout.widths):
                 if width:  # nothing is known of an unknown value: it adds nothing until training rows hold it
@@ -58,7 +57,7 @@ class FieldEmbedding(nn.Module):
             if len(self.get_buffer(f"places_{width}")) == len(fields):
                 found = self.find(ids, width).at_places()  # (B, fields, width)
             else:
-                found = self._pooled(ids, width, len(fields))
+                found = self._pooled(ids, width)
             if len(self._runs) == 1:
                 return found.flatten(1)
             parts[width] = iter(found.split([count for other, count in self._runs if other == width], 1))
@@ -84,16 +83,27 @@ class FieldEmbedding(nn.Module):
         places = self.get_buffer(f"places_{width}")
         return ids if len(places) == ids.shape[1] else ids[:, places]
 
-    def _pooled(self, ids: Tensor, width: int, fields: int) -> Tensor:
+    def _pooled(self, ids: Tensor, width: int) -> Tensor:
         """The mean over each field's places, (B, fields, width)."""
-        rows, owners = self._own(ids, width), self.get_buffer(f"owners_{width}")
+        rows = self._own(ids, width)
         there = rows != PADDING  # (B, places)
         rows = torch.where(there, rows + self.get_buffer(f"offsets_{width}"), 0)
         found = self.reader(self.tables[str(width)], rows).at_places() * there.unsqueeze(2)  # (B, places, width)
-        # rows.shape[0], since len(rows) would fix B where a graph is exported
-        sums = found.new_zeros(rows.shape[0], fields, width).index_add(1, owners, found)
-        counts = found.new_zeros(rows.shape[0], fields).index_add(1, owners, there.to(found.dtype))
-        return sums / counts.clamp(min=1).unsqueeze(2)
+        # neighbours with equally many places are summed together; an index_add would be a ScatterND in an ONNX graph,
+        # where ONNX Runtime's threads lose sums that meet in one place
+        lengths = runs(tuple(self.layout.schema.lengths[j] for j in self.groups[width]))
+        sizes = [length * fields for length, fields in lengths]
+        pools = zip(lengths, found.split(sizes, 1), there.split(sizes, 1), strict=True)
+        return torch.cat([_means(part, known, length) for (length, _), part, known in pools], dim=1)
+
+
+def _means(found: Tensor, there: Tensor, length: int) -> Tensor:
+    """The means over fields of `length` places each, (B, fields * length, width) to (B, fields, width)."""
+    if length == 1:
+        return found
+    counts = there.unflatten(1, (-1, length)).sum(2, keepdim=True)
+    means: Tensor = found.unflatten(1, (-1, length)).sum(2) / counts.clamp(min=1)
+    return means
 
 
 def _places(schema: Schema, fields: list[int]) -> tuple[list[int], list[int]]:
@@ -112,6 +122,6 @@ def by_width(layout: Layout) -> dict[int, list[int]]:
     return groups
 
 
-def runs(widths: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Neighbouring fields of equal width: the width, and how many they are."""
-    return [(width, len(list(same))) for width, same in groupby(widths)]
+def runs(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Neighbouring fields of equal width (or length): that size, and how many they are."""
+    return [(size, len(list(same))) for size, same in groupby(sizes)]
