@@ -1,26 +1,33 @@
 """The paper's further discussions: base width, dense parameters; and which fields its MovieLens-1M may have had."""
 
+from typing import TYPE_CHECKING
+
 from evidence.data import Evidence
 from evidence.grid import Grid, Measure, auc, difference, mean, spread
+from evidence.pictures import gaps
 from evidence.tables import Lines, verdict
 from fieldwise.reports.markdown import table
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def narrow(evidence: Evidence) -> Lines:
+
+def narrow(slim: Evidence, wide: Evidence) -> Lines:
     """Each method from base width 8 against the same from 16, at equal budgets; then the full models."""
-    grid = Grid(evidence)
+    grid, base = Grid(slim), Grid(wide)
     rows = []
-    for model in (name for name in grid.models if f"{name}-8" in grid.models):
+    for name in grid.models:
+        model = name.removesuffix("-8")
         pairs = {
-            (budget, method): (grid.cells(f"{model}-8", budget, method), grid.cells(model, budget, method))
+            (budget, method): (grid.cells(name, budget, method), base.cells(model, budget, method))
             for budget in grid.budgets
             for method in grid.methods
         }
-        pairs["", "full model"] = grid.full(f"{model}-8"), grid.full(model)
-        for (budget, method), (slim, wide) in pairs.items():
-            found = difference(slim, wide)
+        pairs["", "full model"] = grid.full(name), base.full(model)
+        for (budget, method), (ours, theirs) in pairs.items():
+            found = difference(ours, theirs)
             tests = f"{found}", f"{found.t:.2g}", verdict(found)
-            rows.append((model, budget, method, spread(wide), spread(slim), *tests))
+            rows.append((model, budget, method, spread(theirs), spread(ours), *tests))
     return table(("model", "budget", "method", "base width 16", "base width 8", "8 less 16", "p", "verdict"), rows)
 
 
@@ -39,16 +46,33 @@ def dense(evidence: Evidence) -> Lines:
 def variants(*data: Evidence) -> Lines:
     """What the paper's claims come to on each choice of fields: HAM against `uniform` and `sam`."""
     rows = []
-    for evidence in data:
+    for evidence in by_variant(*data):
         grid = Grid(evidence)
-        name = evidence.about.name.removeprefix("variants-")
         for model, budget in grid.places:
             ham = grid.cells(model, budget, "ham")
             found = [difference(ham, grid.cells(model, budget, other)) for other in ("uniform", "sam")]
             tests = [text for one in found for text in (f"{one}", f"{one.t:.2g}", verdict(one))]
-            rows.append((name, model, budget, spread(ham), *tests, spread(grid.full(model))))
-    heads = ("fields", "model", "budget", "ham", "less uniform", "p", "ham is", "less sam", "p", "ham is", "full model")
-    return table(heads, rows)
+            rows.append((evidence.about.name, model, budget, len(ham), spread(ham), *tests, spread(grid.full(model))))
+    heads = ("less uniform", "p", "ham is", "less sam", "p", "ham is", "full model")
+    return table(("fields", "model", "budget", "seeds", "ham", *heads), rows)
+
+
+def by_variant(*data: Evidence) -> list[Evidence]:
+    """Grids over several choices of fields, named by them; of the models and methods, those that all grids have."""
+    models = set.intersection(*(set(Grid(evidence).models) for evidence in data))
+    methods = set.intersection(*(set(Grid(evidence).methods) for evidence in data))
+    return [
+        evidence.model_copy(update={
+            "about": evidence.about.model_copy(update={"name": evidence.about.settings["data"]["variant"]}),
+            "cells": tuple(cell for cell in evidence.cells if cell.model in models and cell.method in methods),
+        })
+        for evidence in data
+    ]  # fmt: skip
+
+
+def variant_gaps(figure: "Figure", *data: Evidence) -> None:
+    """For each choice of fields, every method less `uniform`."""
+    gaps(figure, *by_variant(*data))
 
 
 def own_columns(*data: Evidence) -> Lines:

@@ -27,7 +27,7 @@ def _distilled(measure: Measure) -> Callable[..., Any]:
 _BOTH: Final = ("figure-2", "table-2")
 _COSINES: Final = ("figure-4", "figure-4-without")
 _AUTODIM: Final = ("autodim-criteo", "autodim-avazu")
-_VARIANTS: Final = ("variants-ids", "variants-recbole", "variants-autoint")
+_VARIANTS: Final = ("figure-2", "variants-recbole", "variants-autoint")
 
 PAGES: Final = {
     "figure-2": Page(
@@ -70,7 +70,7 @@ PAGES: Final = {
     ),
     "discussions": Page(
         {
-            "width": Item(("width-8",), discussions.narrow),
+            "width": Item(("width-8", "figure-2"), discussions.narrow),
             "stages": Item(("multi-stage",), _of_grid(tables.methods_of, "ham")),
             "rivals": Item(("rivals",), _of_grid(tables.means)),
             "rivals-tests": Item(("rivals",), _of_grid(tables.against, "ham", ("pep", "sseds", "uniform"))),
@@ -81,11 +81,11 @@ PAGES: Final = {
     "variants": Page(
         {
             "claims": Item(_VARIANTS, discussions.variants),
-            "ids": Item(("variants-ids",), _of_grid(tables.widths, "dcnv2", "28 columns")),
+            "ids": Item(("figure-2",), _of_grid(tables.widths, "dcnv2", "28 columns")),
             "recbole": Item(("variants-recbole",), _of_grid(tables.widths, "dcnv2", "28 columns")),
             "autoint": Item(("variants-autoint",), _of_grid(tables.widths, "dcnv2", "28 columns")),
         },
-        {"variants": Item(_VARIANTS, pictures.gaps)},
+        {"variants": Item(_VARIANTS, discussions.variant_gaps)},
     ),
     "defaults": Page(
         {
