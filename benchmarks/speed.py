@@ -29,6 +29,9 @@ from encoded_rows import SHAPES, Shape, write
 HERE: Final = Path(__file__).resolve().parent
 FEW: Final = 100_000
 MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
+ASLEEP: Final = {"OMP_WAIT_POLICY": "PASSIVE"}
+WAITING: Final = {"as it comes": {}, "asleep": ASLEEP, "brief": {**ASLEEP, "GOMP_SPINCOUNT": "1000"}}
+"""Spinning for milliseconds, never, and for some microseconds as the command line lets them."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,10 @@ class Case:
     """In an epoch; the first epoch is not counted."""
     same_rows: bool = False
     """Whether a batch reads as many rows of the tables as if they held 1e5 in all, and not more of larger ones."""
+    waiting: str = "brief"
+    """How OpenMP's threads wait, of WAITING."""
+    beside: int = 0
+    """Busy processes at the same time."""
     folder: bool = False
     """Whether checkpoints are written, and the best one kept on disk instead of in memory; for pretrain."""
 
@@ -75,6 +82,12 @@ TABLES: Final[dict[str, list[Case]]] = {
         for same in (False, True)
         for rows in (1e5, 1e6, 1e7, 3e7)
         if not (same and rows == 1e5)
+    ],
+    "waiting": [
+        Case(f"{model}, {waiting}, beside {beside}", model=model, waiting=waiting, beside=beside, steps=10)
+        for beside in (0, 2)
+        for model in ("fm", "dcnv2")
+        for waiting in WAITING
     ],
     "memory": [
         Case(f"{model}, {rows:.0e} rows", model=model, rows=int(rows), steps=10, folder=True)
@@ -165,8 +178,11 @@ def table(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
     for _ in range(rounds):
         for case in cases:
             command = [sys.executable, __file__, "--inside", json.dumps(asdict(case))]
-            environment = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}
+            environment = {**os.environ, "OMP_NUM_THREADS": "2", **WAITING[case.waiting]}
+            busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(case.beside)]
             done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+            for process in busy:
+                process.kill()
             found[case.name].append(json.loads(done.stdout.splitlines()[-1]))
     rows = []
     for case in cases:

@@ -81,9 +81,9 @@ PAGES: Final = {
     "variants": Page(
         {
             "claims": Item(_VARIANTS, discussions.variants),
-            "ids": Item(("figure-2",), _of_grid(tables.widths, "dcnv2", "28 columns")),
-            "recbole": Item(("variants-recbole",), _of_grid(tables.widths, "dcnv2", "28 columns")),
-            "autoint": Item(("variants-autoint",), _of_grid(tables.widths, "dcnv2", "28 columns")),
+            "ids": Item(("figure-2",), _of_grid(tables.widths, "deepfm", "28 columns")),
+            "recbole": Item(("variants-recbole",), _of_grid(tables.widths, "deepfm", "28 columns")),
+            "autoint": Item(("variants-autoint",), _of_grid(tables.widths, "deepfm", "28 columns")),
         },
         {"variants": Item(_VARIANTS, discussions.variant_gaps)},
     ),

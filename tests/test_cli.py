@@ -1,11 +1,14 @@
 """What a user types, the careless one included."""
 
+import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from fieldwise.cli import main
 
 FAST = [
     "--set", "data.rows=4000", "--set", "model.width=4", "--set", "pretrain.epochs=2", "--set", "search.epochs=2",
@@ -132,3 +135,25 @@ def test_a_folder_with_other_settings_is_refused_with_the_keys(tmp_path: Path) -
     result = cli("run", "--out", tmp_path / "r", "--set", "search.gate.eta=0.5")
     assert result.returncode == 2
     assert "search.gate.eta (0.001 -> 0.5)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "waits"),
+    [
+        ({}, ("PASSIVE", "1000")),
+        ({"GOMP_SPINCOUNT": "7"}, ("PASSIVE", "7")),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, ("ACTIVE", None)),
+    ],
+)
+def test_threads_spin_for_a_moment_unless_the_user_says_how_they_wait(
+    given: dict[str, str], waits: tuple[str, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["fieldwise", "list", "models"])
+    with pytest.raises(SystemExit):
+        main()
+    assert (os.environ.get("OMP_WAIT_POLICY"), os.environ.get("GOMP_SPINCOUNT")) == waits

@@ -44,8 +44,7 @@ for name, command in COMMANDS.items():
 
 def main() -> NoReturn:
     """The entry point: users' mistakes are one line and exit code 2."""
-    # Threads that wait by spinning starve each other on a busy machine; must be set before torch starts its threads.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _wait_briefly()
     try:
         app()
     except FieldwiseError as error:
@@ -59,3 +58,14 @@ def main() -> NoReturn:
         Console(stderr=True).print("fieldwise: stopped. The same command goes on from the last complete epoch.")
         sys.exit(130)
     raise AssertionError("typer always exits")
+
+
+def _wait_briefly() -> None:
+    """Lets OpenMP's threads spin for a moment before they sleep, unless the user has said how they wait.
+
+    Threads that only spin starve each other on a busy machine, threads that only sleep wake too late on a quiet one
+    (docs/speed.md). Must be said before torch starts its threads.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
