@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Final
 
 from evidence.data import Evidence
-from evidence.grid import Grid
+from evidence.grid import Grid, difference, spread
 from evidence.pictures import BLUE, GREY, TITLES, note
-from evidence.tables import Lines
+from evidence.tables import Lines, verdict
 from fieldwise.reports.markdown import table
 
 if TYPE_CHECKING:
@@ -41,6 +41,19 @@ def winners(evidence: Evidence) -> Lines:
         won = [methods[model, budget, c.seed, c.valid_auc] for c in race if (c.model, c.budget) == (model, budget)]
         rows.append((model, budget, *(won.count(method) for method in grid.methods)))
     return table(("model", "budget", *(f"{method} won" for method in grid.methods)), rows)
+
+
+def others(evidence: Evidence, rivals: Evidence) -> Lines:
+    """The race against searches of another comparison with the same rules, over the seeds that both have."""
+    ours, theirs = Grid(raced(evidence)), Grid(rivals)
+    rows = []
+    for model, budget in theirs.places:
+        for method in theirs.methods:
+            cells = theirs.cells(model, budget, method)
+            found = difference(ours.cells(model, budget, "race"), cells)
+            tests = f"{found}", f"{found.t:.2g}", verdict(found)
+            rows.append((model, budget, method, found.pairs, spread(cells), *tests))
+    return table(("model", "budget", "rival", "seeds", "rival's test AUC", "race less it", "p", "race is"), rows)
 
 
 def quarter(figure: "Figure", evidence: Evidence) -> None:

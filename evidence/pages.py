@@ -109,6 +109,7 @@ PAGES: Final = {
             "tests": Item(("beyond",), _of_race(tables.challenge)),
             "single": Item(("beyond",), _of_grid(tables.against, "rounds", ("ham", "uniform"))),
             "winners": Item(("beyond",), beyond.winners),
+            "rivals": Item(("beyond", "beyond-rivals"), beyond.others),
             "sizes": Item(("beyond",), _of_race(tables.sizes)),
         },
         {"beyond": Item(("beyond",), pictures.fronts), "quarter": Item(("beyond",), beyond.quarter)},
