@@ -32,6 +32,26 @@ def test_by_rows_gives_the_model_s_logits_and_gradients(settings: Model, name: s
         torch.testing.assert_close(ours, plain, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_by_rows_takes_a_gate_as_the_model_does(settings: Model, training: bool) -> None:
+    layout = SCHEMA.layout(settings.width)
+    model = trained(settings, layout).train(training)
+    gate = torch.linspace(-0.5, 1, layout.columns).relu()
+    ids, pull = ids_of(SCHEMA), torch.linspace(-1, 1, 64)
+    found = []
+    for forward in (model, by_rows(model)):
+        model.zero_grad()
+        torch.manual_seed(0)  # of a dropout
+        logits = forward(ids, gate)
+        (logits * pull).sum().backward()
+        torch.manual_seed(0)
+        values = gate.clone().requires_grad_()
+        (of_gate,) = torch.autograd.grad((forward(ids, values) * pull).sum(), values)
+        found.append([logits, of_gate, *(weight.grad for weight in model.parameters())])
+    for plain, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_heads_that_begin_with_a_sum_go_by_rows_and_no_others(name: str) -> None:
     model = resolve("model", MODELS, name)().build(SCHEMA.layout(4))

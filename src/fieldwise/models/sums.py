@@ -31,21 +31,29 @@ class SummedHead(Head):
         """Logits (B,) of the sums over all fields (B, K + 1), the last of them the lifts' squares, times -1/2."""
 
 
-def by_rows(model: CTRModel) -> Callable[[Tensor], Tensor]:
-    """The model's logits (B,) of ids (B, F) by less work, where the model allows it: for training on a CPU."""
+Forward = Callable[..., Tensor]
+"""Logits (B,) of ids (B, F), and of a gate (S,) that multiplies the embedding where one is given."""
+
+
+def by_rows(model: CTRModel) -> Forward:
+    """The model by less work, where the model allows it: for training and searching on a CPU."""
     head, embedding, first_order = model.head, model.embedding, model.first_order
     pooled = max(model.layout.schema.lengths) > 1
     if pooled or next(model.parameters()).is_cuda or not (isinstance(head, SummedHead) and embedding.groups):
         return model
 
-    distinct = Distinct()
+    distinct, columns = Distinct(), _columns(model.layout.widths)
 
-    def logits(ids: Tensor) -> Tensor:
+    def logits(ids: Tensor, gate: Tensor | None = None) -> Tensor:
         sums = []
         for width, fields in embedding.groups.items():
             found = distinct.of(embedding.find(ids, width))
             counts = embedding.counts(found, fields)
-            sums.append(bag(_features(found.weights, head.maps(fields), counts, head.common), found.places))
+            weights, maps = found.weights, head.maps(fields)
+            if gate is not None:
+                maps = maps * gate[columns[fields, :width]].unsqueeze(2)  # what multiplies a column multiplies its map
+                weights = weights.detach() if gate.requires_grad else weights  # the gate's gradient alone is wanted
+            sums.append(bag(_features(weights, maps, counts, head.common), found.places))
         of_fields = head.of_sums(torch.stack(sums).sum(0) if len(sums) > 1 else sums[0])
         if first_order is None:
             return of_fields
@@ -53,6 +61,12 @@ def by_rows(model: CTRModel) -> Callable[[Tensor], Tensor]:
         return of_fields + bag(found.weights, found.places).squeeze(1)
 
     return logits
+
+
+def _columns(widths: tuple[int, ...]) -> Tensor:
+    """Where in the embedding each field's columns stand, (F, widest); beyond a field's own width, anything."""
+    ends = torch.tensor(widths).cumsum(0)
+    return (ends - torch.tensor(widths))[:, None] + torch.arange(max(widths))
 
 
 def _features(weights: Tensor, maps: Tensor, counts: list[int], common: int) -> Tensor:
@@ -77,14 +91,17 @@ class _Features(torch.autograd.Function):
         return features
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
         """(R, K + 1) to (R, width) and (fields, width, K)."""
         weights, maps, features = ctx.saved_tensors
         of_mapped, of_squares = grads[0].clone().tensor_split([-1], dim=1)
         of_mapped[:, : ctx.common].addcmul_(features[:, : ctx.common], of_squares, value=-1)
-        of_weights, of_maps = torch.empty_like(weights), torch.empty_like(maps)
-        split = (weights.split(ctx.counts), of_mapped.split(ctx.counts), of_weights.split(ctx.counts))
-        for rows, grad, out, own, own_out in zip(*split, maps, of_maps, strict=True):
-            torch.mm(grad, own.t(), out=out)
-            torch.mm(rows.t(), grad, out=own_out)
+        of_weights = torch.empty_like(weights) if ctx.needs_input_grad[0] else None
+        of_maps = torch.empty_like(maps)
+        for place, (rows, grad) in enumerate(zip(weights.split(ctx.counts), of_mapped.split(ctx.counts), strict=True)):
+            torch.mm(rows.t(), grad, out=of_maps[place])
+        if of_weights is not None:
+            split = of_mapped.split(ctx.counts), maps, of_weights.split(ctx.counts)
+            for grad, own, out in zip(*split, strict=True):
+                torch.mm(grad, own.t(), out=out)
         return of_weights, of_maps, None, None

@@ -22,6 +22,7 @@ from fieldwise.gates import ham, ham_p, sam, sam_gs, sam_sigmoid
 from fieldwise.gates.gate import Gate, GateSettings
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
+from fieldwise.models.sums import by_rows
 from fieldwise.searches.search import Search, SearchResult
 from fieldwise.searches.trace import Trace
 from fieldwise.train.evaluate import evaluate
@@ -83,6 +84,7 @@ class Stage:
 
     def __init__(self, settings: Gated, task: Task, model: CTRModel, before: Mask, budget: Budget) -> None:
         self._settings, self._task, self._model = settings, task, model
+        self._forward = by_rows(model)
         self._before, self._budget = before, budget
         costs = torch.from_numpy(budget.costs(model.layout)).to(task.torch_device)
         self.gate: Gate = settings.gate.build(costs, budget.limit(model.layout))
@@ -104,7 +106,7 @@ class Stage:
         )
         plan = Plan(
             stage="search",
-            forward=lambda ids: self._model(ids, self.gate.draw()),
+            forward=lambda ids: self._forward(ids, self.gate.draw()),
             evaluate=lambda: evaluate(self._model, self._task.valid, self.gate.mean()),
             stop=lambda history: settings.stop(self, history),
             keep_best=False,
@@ -125,16 +127,22 @@ class Stage:
         """One step of the gate on a validation batch; no weight gets a gradient."""
         model, values = self._model, self.gate.draw().requires_grad_()
         model.eval()
-        with torch.no_grad():
-            v = model.embedding(batch.ids)  # (B, S)
         with torch.enable_grad():
-            logits = model.logits(batch.ids, v * values).float()
+            logits = self._gated(batch.ids, values).float()
             loss = functional.binary_cross_entropy_with_logits(logits, batch.labels)
         (grad,) = torch.autograd.grad(loss, values)
         model.train()
         before = self.gate.live()
         self.gate.step(grad)
         self.trace.record(self.gate, before, self.gate.live())
+
+    def _gated(self, ids: Tensor, values: Tensor) -> Tensor:
+        """Logits (B,) through which the gate's values alone get a gradient."""
+        if self._forward is not self._model:
+            return self._forward(ids, values)
+        with torch.no_grad():
+            v = self._model.embedding(ids)  # (B, S)
+        return self._model.logits(ids, v * values)
 
     def _tell(self) -> None:
         """Tells the listener what is live."""
