@@ -44,7 +44,8 @@ def test_shipped_settings_keep_the_values_they_were_published_with(name: str) ->
 @pytest.mark.parametrize("search", PAPER["searches"])
 def test_a_search_has_every_value_that_the_preset_says(search: str) -> None:
     found = values_of(search={"name": search})
-    assert found["search"] == {**found["search"], **PAPER["searches"][search], "name": search}
+    said = {key: value for key, value in PAPER["searches"][search].items() if key != "entrants"}  # those: test_race.py
+    assert found["search"] == {**found["search"], **said, "name": search}
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -6,22 +6,31 @@ from typing import TYPE_CHECKING, Any
 from fieldwise.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from fieldwise import data, gates, models, searches
-    from fieldwise.core.budget import Budget
-    from fieldwise.core.errors import FieldwiseError
-    from fieldwise.core.mask import Mask
-    from fieldwise.core.schema import Field, Layout, Schema
-    from fieldwise.core.select import select
-    from fieldwise.data.prepare import prepare
-    from fieldwise.data.store import Dataset
-    from fieldwise.exports.folder import export, load
-    from fieldwise.exports.predict import predict
-    from fieldwise.exports.predictor import Predictor
-    from fieldwise.models.compact import compact
-    from fieldwise.searches.search import SearchResult, search
-    from fieldwise.train.evaluate import evaluate
-    from fieldwise.train.stages import pretrain, retrain
-    from fieldwise.train.task import Task
+    from fieldwise import data as data
+    from fieldwise import gates as gates
+    from fieldwise import models as models
+    from fieldwise import searches as searches
+    from fieldwise.core.budget import Budget as Budget
+    from fieldwise.core.errors import FieldwiseError as FieldwiseError
+    from fieldwise.core.mask import Mask as Mask
+    from fieldwise.core.schema import Field as Field
+    from fieldwise.core.schema import Layout as Layout
+    from fieldwise.core.schema import Schema as Schema
+    from fieldwise.core.select import select as select
+    from fieldwise.data.prepare import prepare as prepare
+    from fieldwise.data.store import Dataset as Dataset
+    from fieldwise.exports.folder import export as export
+    from fieldwise.exports.folder import load as load
+    from fieldwise.exports.predict import predict as predict
+    from fieldwise.exports.predictor import Predictor as Predictor
+    from fieldwise.models.compact import compact as compact
+    from fieldwise.searches.search import SearchResult as SearchResult
+    from fieldwise.searches.search import search as search
+    from fieldwise.train.evaluate import evaluate as evaluate
+    from fieldwise.train.stages import pretrain as pretrain
+    from fieldwise.train.stages import retrain as retrain
+    from fieldwise.train.task import Task as Task
+
 
 _HOMES = {
     "Budget": "fieldwise.core.budget",

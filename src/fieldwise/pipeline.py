@@ -35,6 +35,7 @@ from fieldwise.data.prepare import prepare as prepare_rows
 from fieldwise.data.store import Dataset
 from fieldwise.exports.folder import export, load
 from fieldwise.models import MODELS
+from fieldwise.models.check import check as check_model
 from fieldwise.reports import write
 from fieldwise.reports.journal import Journal
 from fieldwise.reports.run_view import open_run
@@ -121,6 +122,8 @@ def pretrain_one(job: Job, data: Dataset, seed: int) -> None:
     """Trains the full model of one seed, unless it is there."""
     folder, values = job.stage("pretrain", data, seed, job.settings.run.budgets[0])
     if begin(job, folder, values, f"pretrain, seed {seed}"):
+        if name_of(job.settings.model, MODELS) not in MODELS:  # a user's own, which no test has seen
+            check_model(job.settings.model, data.schema)
         forget_peak()
         trained = pretrain_model(_task(job, data, seed), job.settings.pretrain, folder / "checkpoint", job.watcher)
         export(trained.model, folder)

@@ -61,7 +61,7 @@ class RunSettings:
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> "RunSettings":
         """Settings from plain tables, and the preset they name; every problem of every table is told at once."""
-        values = filled(values)
+        values = _judged_as_retrained(filled(values))
         reader = _Reader(values)
         run = reader.table("run", Run)
         result = cls(
@@ -93,6 +93,14 @@ class RunSettings:
             "retrain": self.retrain.values(),
         }
         return _without_none(tables)
+
+
+def _judged_as_retrained(values: Values) -> Values:
+    """A race trains what it judges as `[retrain]` says, unless it has a table of its own."""
+    search, retrain = values.get("search"), values.get("retrain")
+    if not isinstance(search, Mapping) or search.get("name") != "race" or retrain is None:
+        return values
+    return {**values, "search": {"retrain": retrain, **search}}
 
 
 def _without_none(values: Values) -> Values:

@@ -8,6 +8,7 @@ import torch
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.records import Epoch
+from fieldwise.core.settings import Values
 from fieldwise.run_settings import RunSettings
 from fieldwise.searches.magnitude import Magnitude
 from fieldwise.searches.race import Race
@@ -73,3 +74,20 @@ def test_an_interrupted_race_goes_on(start: Task, tmp_path: Path) -> None:
 def test_entrants_that_cannot_run_are_refused(entrants: dict[str, dict[str, int]], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         RunSettings.parse({"search": {"name": "race", "entrants": entrants}})
+
+
+def test_a_preset_and_the_retraining_reach_the_entrants() -> None:
+    paper: Values = {"preset": "paper", "search": {"name": "race"}, "retrain": {"distil": 0.25}}
+    race = RunSettings.parse(paper).search
+    assert isinstance(race, Race)
+    assert list(race.entrants) == ["rounds", "ham", "uniform"]
+    assert race.entrants["ham"]["patience"] == 3  # the paper's; the library's is 1
+    assert race.retrain == Retrain(distil=0.25)
+    paper["search"] = {"name": "race", "entrants": {"pep": {"speed": 5.0}}, "retrain": {"distil": 0.75}}
+    race = RunSettings.parse(paper).search
+    assert isinstance(race, Race)
+    assert {name: (values["speed"], values["threshold"]) for name, values in race.entrants.items()} == {
+        "pep": (5.0, -15.0)
+    }
+    assert race.retrain.distil == 0.75
+    assert RunSettings.parse({"search": {"name": "race"}}).search == Race()

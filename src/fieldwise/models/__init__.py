@@ -1,14 +1,20 @@
 """Base models: an embedding, a head, and how to slice them."""
 
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from fieldwise.core.names import by_class
 
 if TYPE_CHECKING:
     from fieldwise.models.autoint import AutoInt as AutoInt
+    from fieldwise.models.check import check as check
     from fieldwise.models.dcnv2 import DCNv2 as DCNv2
     from fieldwise.models.deepfm import DeepFM as DeepFM
     from fieldwise.models.fm import FM as FM
+    from fieldwise.models.layers import Lift as Lift
+    from fieldwise.models.model import Head as Head
+    from fieldwise.models.model import Model as Model
+    from fieldwise.models.model import Slices as Slices
 
 MODELS: Final = {
     "autoint": "fieldwise.models.autoint:AutoInt",
@@ -17,7 +23,18 @@ MODELS: Final = {
     "fm": "fieldwise.models.fm:FM",
 }
 
+_OWN: Final = {
+    "Head": "fieldwise.models.model",
+    "Lift": "fieldwise.models.layers",
+    "Model": "fieldwise.models.model",
+    "Slices": "fieldwise.models.model",
+    "check": "fieldwise.models.check",
+}
+"""What a model of one's own is built from."""
 
-def __getattr__(name: str) -> type:
-    """Models by class name."""
+
+def __getattr__(name: str) -> Any:
+    """Models by class name, and what a model of one's own needs."""
+    if name in _OWN:
+        return vars(import_module(_OWN[name]))[name]
     return by_class(MODELS, __name__, name)

@@ -1,12 +1,14 @@
 """Slicing: the narrow model that computes what the masked one computes."""
 
 import torch
+from torch import Tensor
 
 from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
+from fieldwise.core.names import unknown
 from fieldwise.core.schema import Layout
 from fieldwise.models.embedding import FieldEmbedding
-from fieldwise.models.model import CTRModel
+from fieldwise.models.model import CTRModel, Head
 
 
 def compact(model: CTRModel, mask: Mask, drop_first_order: bool = False) -> CTRModel:
@@ -25,14 +27,26 @@ def compact(model: CTRModel, mask: Mask, drop_first_order: bool = False) -> CTRM
         _copy_tables(model.embedding, small.embedding, mask.kept)
         if model.first_order and small.first_order:
             _copy_tables(model.first_order, small.first_order, ((0,),) * len(mask.kept))
-        slices = model.head.slices(mask)
-        state = model.head.state_dict()
-        for name, axes in slices.items():
-            for axis, kept in axes.items():
-                state[name] = state[name].index_select(axis, kept.to(state[name].device))
-        small.head.load_state_dict(state)
+        small.head.load_state_dict(_sliced(model.head, small.head, mask))
     device = next(model.parameters()).device
     return small.to(device).train(model.training)
+
+
+def _sliced(head: Head, small: Head, mask: Mask) -> dict[str, Tensor]:
+    """The weights of a narrow head; refuses slices that do not give its shapes."""
+    state, slices = head.state_dict(), head.slices(mask)
+    for name in slices.keys() - state.keys():
+        raise MaskError(f"{type(head).__name__}.slices names '{name}'. {unknown('slices', name, state)}")
+    for name, axes in slices.items():
+        for axis, kept in axes.items():
+            state[name] = state[name].index_select(axis, kept.to(state[name].device))
+    for name, wanted in small.state_dict().items():
+        if state[name].shape != wanted.shape:
+            raise MaskError(
+                f"{type(head).__name__}.slices leaves '{name}' with the shape {tuple(state[name].shape)}, where the "
+                f"narrow head has {tuple(wanted.shape)}. Name the axes that go with the columns, and what they keep."
+            )
+    return state
 
 
 def _copy_tables(old: FieldEmbedding, new: FieldEmbedding, kept: tuple[tuple[int, ...], ...]) -> None:

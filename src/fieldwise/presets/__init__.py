@@ -29,8 +29,12 @@ def filled(values: Mapping[str, Any]) -> Values:
     preset = tomllib.loads(text_of(values["preset"]))
     for table, several in _SEVERAL.items():
         own, each = given.get(table, {}), preset.pop(several)
-        name = own.get("name", preset[table]["name"]) if isinstance(own, Mapping) else None
-        preset[table] = {**preset[table], **each.get(str(name), {})}
+        if isinstance(own, Mapping):
+            below = {**preset[table], **each.get(str(own.get("name", preset[table]["name"])), {})}
+            entrants = own.get("entrants", below.get("entrants", {}))  # of a race: searches by name
+            preset[table] = (
+                {**below, "entrants": {name: each.get(name, {}) for name in entrants}} if entrants else below
+            )
     return _over(preset, given)
 
 

@@ -33,6 +33,13 @@ class Task:
     device: Device = "auto"
     start: CTRModel | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, Model):
+            raise SettingsError(
+                f"[model] got {self.model!r:.80}. Allowed: settings of a base model, such as fw.models.DCNv2(), or of "
+                "one of your own. Write a class over fw.models.Model (docs/own-model.md)."
+            )
+
     @classmethod
     def of(cls, data: Dataset, model: Model | None = None, seed: int = 0, device: Device = "auto") -> "Task":
         """A task over a dataset's train and valid splits."""

@@ -1,0 +1,72 @@
+"""Whether a base model of one's own can be pruned: its compact form must compute what the masked one computes."""
+
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fieldwise.core.errors import MaskError
+from fieldwise.core.mask import Mask
+from fieldwise.core.schema import Field, Layout, Schema
+from fieldwise.models.compact import compact
+from fieldwise.models.model import CTRModel, Model
+
+FEW: Final = 20
+"""Ids of a field here; what is checked does not hang on their number."""
+ROWS: Final = 32
+NEAR: Final = 1e-3
+"""How far logits may differ, of the largest of them."""
+
+
+def check(settings: Model, schema: Schema) -> None:
+    """Refuses a base model that cannot be sliced, or whose predictions change when columns that are zero go."""
+    few = Schema(tuple(Field(field.name, min(field.cardinality, FEW), field.length) for field in schema.fields))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = _far_from_its_start(settings.build(few.layout(settings.width)))
+        ids = _ids(few)
+        for name, mask in _masks(model.layout).items():
+            masked = model(ids, torch.from_numpy(mask.vector).float())
+            small = compact(model, mask)(ids)
+            if masked.shape != (ROWS,) or small.shape != (ROWS,):
+                raise MaskError(
+                    f"{type(settings).__name__} gives logits of shape {tuple(masked.shape)} for {ROWS} rows. "
+                    f"They must be ({ROWS},). End the head's `forward` with a squeeze."
+                )
+            apart = float((masked - small).abs().max())
+            if not apart <= NEAR * max(1.0, float(masked.abs().max())):
+                raise MaskError(
+                    f"{type(settings).__name__} cannot be pruned: with {name} kept, logits of the compact model are "
+                    f"{apart:.2g} away from the masked model's. They must agree. A column that is 0 must add nothing "
+                    "to any layer, and `slices` must keep the same columns as the mask."
+                )
+
+
+def _masks(layout: Layout) -> dict[str, Mask]:
+    draw = np.random.default_rng(0)
+    half = draw.permutation(layout.columns) % 2
+    one = np.zeros(layout.columns)
+    one[-1] = 1
+    return {
+        "half of the columns": Mask.of(layout, half),
+        "one column": Mask.of(layout, one),
+        "all columns": Mask.all(layout),
+    }
+
+
+def _ids(schema: Schema) -> Tensor:
+    draw = np.random.default_rng(0)
+    columns = [draw.integers(0, field.cardinality, (ROWS, field.length)) for field in schema.fields]
+    return torch.from_numpy(np.concatenate(columns, 1).astype(np.int32))
+
+
+def _far_from_its_start(model: CTRModel) -> CTRModel:
+    """Weights and statistics as a training might leave them, so that no zero hides a mistake."""
+    for weight in model.parameters():
+        weight.add_(torch.randn_like(weight) * 0.3)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d) and module.running_mean is not None and module.running_var is not None:
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
+    return model.eval()
