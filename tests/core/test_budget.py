@@ -70,6 +70,8 @@ def test_limits() -> None:
     assert Budget.percent(50, "columns").limit(LAYOUT) == 17
     assert Budget.percent(100).limit(LAYOUT) == LAYOUT.params
     assert Budget.percent(25).fixed(LAYOUT) == Budget.parameters(LAYOUT.params // 4)
+    assert Budget.columns(30).within(LAYOUT) == Budget.columns(30)
+    assert Budget.columns(40).within(LAYOUT) == Budget.columns(34)
     assert Budget.parse("25% align 4").fixed(LAYOUT) == Budget(LAYOUT.params // 4, "parameters", align=4)
     assert Budget(3, align=4).aligned(LAYOUT, (5, 1, 0)) == (8, 2, 0)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fieldwise.core.budget import Budget, Unit
 from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
-from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.schema import Field, Layout, Schema
 from fieldwise.core.select import select
 
 
@@ -113,3 +113,16 @@ def test_what_is_no_mask_is_refused(schema: Schema) -> None:
         Mask.from_json({**Mask.all(layout).to_json(), "fields": [{"name": "a", "cardinality": 3}]})
     with pytest.raises(MaskError, match="Cannot follow"):
         Mask.all(layout).then(Mask.all(schema.layout(2)))
+
+
+def test_equal_scores_stay_aligned() -> None:
+    """The mean of three times 0.1 is rounded to more than that of four times 0.1."""
+    layout = Layout(Schema.of(a=7, b=8), (7, 8))
+    found = select([0.1] * 7 + [0.0] * 8, layout, Budget(4, "columns", align=4))
+    assert found.widths == (4, 0)
+
+
+def test_a_mask_over_fields_with_several_values_comes_back() -> None:
+    schema = Schema((Field("user", 9), Field("genres", 5, length=3)))
+    mask = Mask(schema.layout(4), ((0, 2), (3,)))
+    assert Mask.from_json(mask.to_json()) == mask

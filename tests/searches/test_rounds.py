@@ -8,6 +8,8 @@ from torch.nn import functional
 from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Schema
+from fieldwise.data.store import Split
+from fieldwise.models.fm import FM
 from fieldwise.searches.rounds import Rounds, rise, targets, worth
 from fieldwise.searches.search import search
 from fieldwise.train.evaluate import evaluate
@@ -70,3 +72,15 @@ def test_it_trains_between_rounds_and_not_with_one(start: Task) -> None:
     kept = list(once.mask.kept[0])
     assert start.start is not None
     assert torch.equal(once.model.embedding.table(0), start.start.embedding.table(0)[:, kept])
+
+
+@pytest.mark.parametrize("budget", ["25%", "75%", "95%", "80% columns align 4"])
+def test_a_round_that_ends_below_the_next_one_s_target_is_no_error(budget: str) -> None:
+    """One column of the large table is more than a round takes."""
+    draw = np.random.default_rng(0)
+    schema = Schema.of(user=1000, item=40, gender=3)
+    ids = np.stack([draw.integers(0, c, 600) for c in schema.cardinalities], 1).astype(np.int32)
+    rows = Split(ids, (draw.random(600) < 0.3).astype(np.float32))
+    task = Task(schema, rows, rows, FM(width=8), device="cpu")
+    found = search(task, Rounds(batch=256), Budget.parse(budget))
+    assert int(found.budget.costs(found.mask.layout).sum()) <= Budget.parse(budget).limit(task.layout)

@@ -1,3 +1,5 @@
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ from torch import Tensor
 from fieldwise.core.errors import RunError, SettingsError, TrainingError
 from fieldwise.core.records import Epoch
 from fieldwise.core.schema import Layout, Schema
+from fieldwise.data.store import Split
 from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.models.fm import FM
 from fieldwise.train import checkpoint
@@ -181,3 +184,10 @@ def test_a_missing_gpu_is_said() -> None:
     assert choose_device("auto") == torch.device("cpu")
     with pytest.raises(SettingsError, match="no CUDA device"):
         choose_device("cuda")
+
+
+def test_a_last_batch_of_one_row_is_left_out_of_the_mean_loss(task: Task) -> None:
+    rows = Split(task.train_rows.ids[:65], task.train_rows.labels[:65])
+    few = replace(task, train_rows=rows, valid_rows=rows)
+    _, first = pretrain(few, Pretrain(batch=32, epochs=1, learning_rate=1e-9)).history
+    assert first.loss == pytest.approx(math.log(2), abs=0.05), "two batches of three; the third as 0 would give 0.46"

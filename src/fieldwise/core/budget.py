@@ -132,6 +132,10 @@ class Budget:
         """The same bound as a number, so that it means the same for a narrower model."""
         return replace(self, amount=self.limit(layout), share=False)
 
+    def within(self, layout: Layout) -> "Budget":
+        """The same number, or the size of a model that is smaller already."""
+        return replace(self, amount=min(self.amount, int(self.costs(layout).sum())))
+
     def aligned(self, full: Layout, widths: tuple[int, ...]) -> tuple[int, ...]:
         """Widths raised to the next that `align` allows."""
         return tuple(min(most, -(-w // self.align) * self.align) for most, w in zip(full.widths, widths, strict=True))

@@ -87,11 +87,8 @@ class Mask:
 
     def to_json(self) -> dict[str, Any]:
         """One readable entry per field."""
-        rows = zip(self.full.schema.fields, self.full.widths, self.kept, strict=True)
-        fields = [
-            {"name": f.name, "cardinality": f.cardinality, "width": width, "kept": list(kept)}
-            for f, width, kept in rows
-        ]
+        rows = zip(self.full.schema.to_json(), self.full.widths, self.kept, strict=True)
+        fields = [{**field, "width": width, "kept": list(kept)} for field, width, kept in rows]
         return {"format": FORMAT, "columns": self.columns, "params": self.params, "fields": fields}
 
     @classmethod

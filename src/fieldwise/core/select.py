@@ -21,7 +21,7 @@ def select(scores: ArrayLike, layout: Layout, budget: Budget) -> Mask:
     costs, room = budget.costs(layout), budget.limit(layout)
     kept = np.zeros(layout.columns, dtype=np.bool_)
     groups, owners, full = _groups(values, layout, budget.align), layout.owners, set[int]()
-    for place in np.argsort([-values[group].mean() for group in groups], kind="stable"):
+    for place in np.argsort(-_means(values, groups, owners), kind="stable"):
         group, field = groups[place], int(owners[groups[place][0]])
         if field in full or costs[group].sum() > room:
             full.add(field)  # a smaller group of it may still fit, but would be no multiple
@@ -38,3 +38,14 @@ def _groups(values: NDArray[np.float64], layout: Layout, align: int) -> list[NDA
         order = start + np.argsort(-values[start : start + width], kind="stable")
         found += [order[first : first + align] for first in range(0, width, align)]
     return found
+
+
+def _means(
+    values: NDArray[np.float64], groups: list[NDArray[np.int64]], owners: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The mean of each group, never above that of the group before it in its field: rounding may say so of equals."""
+    means = np.array([values[group].mean() for group in groups])
+    for place in range(1, len(groups)):
+        if owners[groups[place][0]] == owners[groups[place - 1][0]]:
+            means[place] = min(means[place], means[place - 1])
+    return means

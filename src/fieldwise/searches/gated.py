@@ -61,7 +61,8 @@ class Gated(Search):
         mask = Mask.all(model.layout)
         done: list[Stage] = []
         for place, bound in enumerate((*self.stages, budget)):
-            stage = Stage(self, task, model, mask, replace(bound, align=budget.align).fixed(mask.full))
+            target = replace(bound, align=budget.align).fixed(mask.full).within(mask.layout)
+            stage = Stage(self, task, model, mask, target)
             stage.run(folder / f"stage-{place}" if folder else None, listener)
             model, mask = stage.small, stage.mask
             done.append(stage)

@@ -55,7 +55,7 @@ class Rounds(Search):
             if place:
                 history += self._train(model, task, folder / f"round-{place}" if folder else None, listener)
             scores = worth(rise(model, task.valid), bound.costs(model.layout))
-            inner = select(scores, model.layout, replace(bound, amount=target))
+            inner = select(scores, model.layout, replace(bound, amount=target).within(model.layout))
             mask, model = mask.then(inner), compact(model, inner)
         epochs = self.epochs * (self.rounds - 1)
         summary = SearchSummary(

@@ -179,7 +179,7 @@ class _Work:
         steps = math.ceil(len(task.train) / size)
         losses = torch.zeros(steps, device=task.torch_device)
         valid = task.valid.endless(size)
-        check = CHECK_EVERY[task.torch_device.type]
+        check, done = CHECK_EVERY[task.torch_device.type], 0
         with self.optimiser.reading():
             for step, batch in enumerate(task.train.shuffled(size)):
                 if len(batch.labels) < 2:
@@ -191,11 +191,12 @@ class _Work:
                     other = next(valid)
                     inputs += [other.ids, other.labels]
                 losses[step] = self._step(*inputs)
+                done = step + 1
                 plan.after_step()
                 if (step + 1) % check == 0 or step + 1 == steps:
                     _check(losses[: step + 1], plan.stage, number, steps)
                 self._listener.step(plan.stage, number, step + 1, steps)
-        return float(losses.mean())
+        return float(losses[:done].mean())
 
     def _plain_step(self, ids: Tensor, labels: Tensor, *valid: Tensor) -> Tensor:
         """One step on a training batch, before it one on a validation batch where the plan has one; the loss."""
