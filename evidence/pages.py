@@ -72,11 +72,8 @@ PAGES: Final = {
         {
             "width": Item(("width-8", "figure-2"), discussions.narrow),
             "stages": Item(("multi-stage",), _of_grid(tables.methods_of, "ham")),
-            "rivals": Item(("rivals",), _of_grid(tables.means)),
-            "rivals-tests": Item(("rivals",), _of_grid(tables.against, "ham", ("pep", "sseds", "uniform"))),
             "dense": Item(("figure-2",), discussions.dense),
         },
-        {"rivals": Item(("rivals",), pictures.fronts)},
     ),
     "variants": Page(
         {
