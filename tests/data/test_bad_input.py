@@ -108,6 +108,12 @@ def test_bad_rows_can_be_skipped_and_are_counted(tmp_path: Path) -> None:
     assert (data.info["skipped"], sum(data.info["rows"].values())) == (2, 2_997)
 
 
+def test_a_bad_row_is_counted_once_where_times_are_read_first(tmp_path: Path) -> None:
+    write(tmp_path / "raw.csv", [f"{i % 2},{i},u{i % 5}" for i in range(500)] + ["1,2"])
+    data = prepare(tmp_path / "raw.csv", tmp_path / "out", "split.name=time", "split.column=a", bad_rows="skip")
+    assert (data.info["skipped"], sum(data.info["rows"].values())) == (1, 500)
+
+
 @pytest.mark.slow
 def test_a_bad_row_far_down_is_told_by_line_and_text_and_can_be_skipped(tmp_path: Path) -> None:
     good = small_files.criteo(tmp_path / "part.txt", 10_000).read_bytes()

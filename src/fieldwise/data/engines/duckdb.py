@@ -95,7 +95,7 @@ class _Session:
         except duckdb.OutOfMemoryException as error:
             raise DataError(
                 f"DuckDB needs more memory ({_first_line(error)}). Give more with --set engine.memory=MiB, or use "
-                "fewer cores, which need less, with --set engine.threads=1."
+                "fewer cores, which need less, with --engine duckdb --set engine.threads=1."
             ) from error
         except duckdb.IOException as error:
             if any(word in str(error) for word in ("No space left", "File too large", "quota")):
@@ -123,7 +123,8 @@ class _Session:
             return 0, None
         line, text, why, path = first
         count, errors = self._con.raw_sql(
-            "SELECT count(DISTINCT (scan_id, file_id, line)), count(*) FROM reject_errors"
+            "SELECT count(DISTINCT (file_path, line)), count(*) FROM reject_errors "
+            "JOIN reject_scans USING (scan_id, file_id)"  # a file may be scanned twice, for its times
         ).fetchone()
         if errors >= MOST_BAD:
             raise DataError(
