@@ -125,6 +125,26 @@ def test_lists_in_parquet_are_several_values(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("min_count", [2, 5])
+def test_rare_values_of_lists_are_counted_value_by_value(tmp_path: Path, min_count: int) -> None:
+    draw = np.random.default_rng(0)
+    lists = [["t0"] if i % 3 == 0 else [f"t{k}" for k in draw.choice(30, 4, replace=False)] for i in range(600)]
+    shared = {"a": [i % 3 for i in range(600)], "click": [i % 2 for i in range(600)]}
+    text = pa.table({"tags": ["|".join(one) for one in lists], **shared})
+    source = Frame(frame=pa.table({"tags": lists, **shared}), label="click", min_count=min_count)
+    data = prepare(source, tmp_path / "x")
+    split = Frame(frame=text, label="click", min_count=min_count, fields={"tags": Rule(separator="|")})
+    assert data.fingerprint == prepare(split, tmp_path / "y").fingerprint
+    assert len(data.vocabulary("tags").values) == 30
+
+
+def test_lists_that_are_there_once_each_keep_their_frequent_values(tmp_path: Path) -> None:
+    lists = [["b", f"only-{i}"] if i % 2 else ["a", "b", f"only-{i}"] for i in range(400)]
+    table = pa.table({"tags": lists, "click": [i % 3 % 2 for i in range(400)]})
+    data = prepare(Frame(frame=table, label="click", min_count=2), tmp_path / "x")
+    assert data.vocabulary("tags").values.to_pylist() == ["b", "a"]
+
+
 def test_splits_by_time_key_and_files(tmp_path: Path) -> None:
     raw = small_files.awkward(tmp_path / "a.csv", 2_000)  # 100 rows a day, days 90 to 109 as text
     source = Table(raw=raw, label="click", fields=FIELDS)

@@ -85,7 +85,7 @@ class EngineRows:
         """How often each raw value of a field is there in training rows."""
         train = self._table.filter(self._table[PLACE] == 0)
         found = train.group_by(value=train[field(index)]).agg(count=lambda t: t.count())
-        if min_count > 1:
+        if min_count > 1 and not found.value.type().is_array():
             found = found.filter(found["count"] >= min_count)
         if rising:
             found = found.order_by(_number(found.value))
