@@ -92,6 +92,18 @@ def text_header(path: Path, delimiter: str) -> tuple[str, ...]:
         return tuple(next(csv.reader(file, delimiter=delimiter), ()))
 
 
+def same_headers(paths: tuple[Path, ...], delimiter: str) -> None:
+    """Refuses text files whose columns are not those of the first one, since rows of text are read by place."""
+    first = text_header(paths[0], delimiter)
+    for path in paths[1:]:
+        other = text_header(path, delimiter)
+        if other != first:
+            raise DataError(
+                f"'{path}' has the columns {', '.join(other)}; '{paths[0]}' has {', '.join(first)}. "
+                "Allowed: the same columns in all files, in the same order. Name files of one kind."
+            )
+
+
 def text_sample(path: Path, delimiter: str) -> pa.Table:
     """The first rows of a text file with a header, every column as text; rows of another length are left out."""
     with open_text(path) as file:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.names import unknown
-from fieldwise.data.files import delimiter_of, find, is_parquet, parquet_sample, sizes, text_header, text_sample
+from fieldwise.data.files import delimiter_of, find, is_parquet, parquet_sample, same_headers, sizes, text_sample
 from fieldwise.data.infer import infer
 from fieldwise.data.rules import Rule
 from fieldwise.data.source import BadRows, Files, Source
@@ -38,7 +38,7 @@ class Table(Source):
             sample, delimiter = parquet_sample(paths[0]), None
         else:
             delimiter = self.delimiter or delimiter_of(paths[0])
-            _same_headers(paths, delimiter)
+            same_headers(paths, delimiter)
             sample = text_sample(paths[0], delimiter)
         fields, rules = choose(sample, self.label, self.only, self.ignore, self.fields)
         return Files(
@@ -75,14 +75,3 @@ def choose(
     if not kept:
         raise DataError(f"No column is left to become a field beside the label '{label}'. Name some with data.only.")
     return kept, {name: infer(name, sample[name]) for name in kept if name not in fields}
-
-
-def _same_headers(paths: tuple[Path, ...], delimiter: str) -> None:
-    first = text_header(paths[0], delimiter)
-    for path in paths[1:]:
-        other = text_header(path, delimiter)
-        if other != first:
-            raise DataError(
-                f"'{path}' has the columns {', '.join(other)}; '{paths[0]}' has {', '.join(first)}. "
-                "Allowed: the same columns in all files. Name files of one kind."
-            )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fieldwise.core.errors import DataError
 from fieldwise.core.names import unknown
 from fieldwise.data.engines.engine import LABEL, PLACE, Plan, field
-from fieldwise.data.files import find, parquet_sample, text_sample
+from fieldwise.data.files import find, is_parquet, parquet_sample, same_headers, text_sample
 from fieldwise.data.infer import number_kind
 from fieldwise.data.source import Files, Rows
 from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
@@ -180,9 +180,19 @@ def _columns(table: ir.Table, names: Any, where: str) -> list[Any]:
 
 
 def _parts(files: Files, split: SplitRule) -> list[Files]:
-    if isinstance(split, FileSplit):
-        return [files, files.at(find(split.valid)), files.at(find(split.test))]
-    return [files]
+    if not isinstance(split, FileSplit):
+        return [files]
+    parts = [files, files.at(find(split.valid)), files.at(find(split.test))]
+    for part in parts[1:]:
+        if is_parquet(part.paths) == files.is_text:
+            kinds = ("Parquet", "text") if files.is_text else ("text", "Parquet")
+            raise DataError(
+                f"Split by files: '{part.paths[0]}' is {kinds[0]}, the training rows are {kinds[1]}. "
+                "Allowed: one kind in all splits. Convert one of them."
+            )
+        if files.delimiter is not None and files.header:
+            same_headers((files.paths[0], *part.paths), files.delimiter)
+    return parts
 
 
 def _spool(rows: Rows, work: Path) -> Files:
