@@ -176,3 +176,34 @@ def test_the_arrow_engine_says_that_it_cannot_split_rows_without_a_key(tmp_path:
     table = pa.table({"click": [0, 1] * 200, "city": ["a", "b"] * 200})
     with pytest.raises(DataError, match=r"no key.*Use the engine 'duckdb'"):
         prepare(Frame(frame=table, label="click"), tmp_path / "x", engine=Arrow())
+
+
+@pytest.mark.parametrize("index", ["unnamed", "named", "several"])
+def test_the_index_of_a_dataframe_is_no_column(tmp_path: Path, index: str) -> None:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({name: draw.integers(0, 9, 600) for name in ("a", "b")} | {"click": np.arange(600) % 2})
+    frame = frame.iloc[draw.permutation(600)]  # pandas keeps the old numbers of the rows
+    plain = prepare(Frame(frame=frame.reset_index(drop=True), label="click"), tmp_path / "x")
+    if index != "unnamed":
+        frame.index = frame.index.rename("row")
+    if index == "several":
+        frame = frame.set_index(pd.Index(np.arange(600), name="number"), append=True)
+    data = prepare(Frame(frame=frame, label="click"), tmp_path / "y")
+    assert data.schema.names == data.encoder.columns == ("a", "b")
+    assert data.fingerprint == plain.fingerprint
+    assert np.array_equal(data.encoder.encode(frame), data.encoder.encode(frame.reset_index(drop=True)))
+    with pytest.raises(DataError, match="lack the columns b"):
+        data.encoder.encode(frame[["a"]].rename_axis(index=["b", "c"][: frame.index.nlevels]))
+    prepare(Frame(frame=frame, label="click"), tmp_path / "y")  # the rows are the same
+
+
+def test_parquet_of_pandas_holds_an_index_that_is_no_field(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": np.arange(600) % 7, "click": np.arange(600) % 2}).sample(600)
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert "__index_level_0__" in pq.read_schema(tmp_path / "a.parquet").names
+    data = prepare(Table(raw=tmp_path / "a.parquet", label="click"), tmp_path / "x")
+    assert data.schema.names == ("a",)
+    table = pa.Table.from_pandas(frame)
+    assert prepare(Frame(frame=table, label="click"), tmp_path / "y").schema.names == ("a",)
+    frame.rename_axis("user").to_parquet(tmp_path / "b.parquet")  # a file's column that has a name is a column
+    assert prepare(Table(raw=tmp_path / "b.parquet", label="click"), tmp_path / "z").schema.names == ("a", "user")

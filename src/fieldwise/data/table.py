@@ -8,6 +8,7 @@ import pyarrow as pa
 from fieldwise.core.errors import DataError
 from fieldwise.core.names import unknown
 from fieldwise.data.files import delimiter_of, find, is_parquet, parquet_sample, same_headers, sizes, text_sample
+from fieldwise.data.in_memory import unnamed_index
 from fieldwise.data.infer import infer
 from fieldwise.data.rules import Rule
 from fieldwise.data.source import BadRows, Files, Source
@@ -70,7 +71,8 @@ def choose(
     if repeated:
         raise DataError(f"Repeated column names: {', '.join(sorted(repeated))}. Names must differ. Rename them.")
     extra = [name for name, rule in fields.items() if rule.column]  # a second field of a column
-    chosen = [*(only or (name for name in names if name != label)), *(name for name in extra if name not in only)]
+    usual = (name for name in names if name not in unnamed_index(sample.schema))
+    chosen = [*(only or usual), *(name for name in extra if name not in only)]
     kept = tuple(dict.fromkeys(name for name in chosen if name not in ignore and name != label))
     if not kept:
         raise DataError(f"No column is left to become a field beside the label '{label}'. Name some with data.only.")
