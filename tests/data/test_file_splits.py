@@ -66,3 +66,34 @@ def test_parts_of_another_kind_are_refused(tmp_path: Path) -> None:
     rule = FileSplit(valid=tmp_path / "c.parquet", test=tmp_path / "b.csv")
     with pytest.raises(DataError, match=r"b.csv' is text, the training rows are Parquet"):
         prepare(Frame(frame=table(300), label="click"), tmp_path / "out", rule)
+
+
+@pytest.mark.parametrize("changed", ["a.csv", "b.csv", "c.csv"])
+def test_a_change_in_any_part_is_noticed(tmp_path: Path, changed: str) -> None:
+    for name in ("a.csv", "b.csv", "c.csv"):
+        write(tmp_path / name)
+    split(tmp_path)
+    split(tmp_path)
+    write(tmp_path / changed, 299)
+    with pytest.raises(DataError, match=rf"was made otherwise: \S*\.{changed} \(\d+ -> \d+\)"):
+        split(tmp_path)
+
+
+@pytest.mark.parametrize("day", ["day=1", "day=2"])
+def test_a_change_is_noticed_among_files_of_one_name(tmp_path: Path, day: str) -> None:
+    for name in ("day=1", "day=2"):
+        write(tmp_path / "raw" / name / "part-0.parquet")
+    source = Table(raw=tmp_path / "raw" / "*" / "*.parquet", label="click")
+    data = prepare(source, tmp_path / "out")
+    assert set(data.info["made"]["source"]["raw"]) == {"day=1/part-0.parquet", "day=2/part-0.parquet"}
+    write(tmp_path / "raw" / day / "part-0.parquet", 250)
+    with pytest.raises(DataError, match=f"was made otherwise: source.raw.{day}/part-0.parquet"):
+        prepare(source, tmp_path / "out")
+
+
+def test_files_may_lie_elsewhere(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv", "c.csv"):
+        write(tmp_path / "here" / name)
+    data = split(tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert split(tmp_path / "there").fingerprint == data.fingerprint

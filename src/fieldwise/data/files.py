@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import glob
@@ -41,8 +42,10 @@ def find(raw: Path | str, endings: tuple[str, ...] = (*TEXT, *PARQUET)) -> tuple
 
 
 def sizes(paths: tuple[Path, ...]) -> dict[str, int]:
-    """The files by name and size: what stands for their content, wherever they lie."""
-    return {path.name: path.stat().st_size for path in paths}
+    """The files by size and path below the folder they share: what stands for their content, wherever they lie."""
+    whole = [path.absolute() for path in paths]
+    shared = os.path.commonpath([path.parent for path in whole])
+    return {path.relative_to(shared).as_posix(): path.stat().st_size for path in whole}
 
 
 def is_parquet(paths: tuple[Path, ...]) -> bool:

@@ -46,7 +46,7 @@ def prepare(
     out, split, engine = Path(out), split or RandomSplit(), engine or Auto()
     made = {
         "source": {"name": name_of(source, SOURCES), **source.origin()},
-        "split": {"name": name_of(split, NAMES), **split.values()},
+        "split": {"name": name_of(split, NAMES), **split.origin()},
     }
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         return _reopen(out, made)
