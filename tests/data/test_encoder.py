@@ -159,7 +159,8 @@ def test_splits_by_time_key_and_files(tmp_path: Path) -> None:
     expected = np.bincount(split.assign(batch, ("text",)), minlength=3).tolist()
     assert list(by_key.info["rows"].values()) == expected
     small_files.awkward(tmp_path / "b.csv", 300)
-    by_file = prepare(source, tmp_path / "files", FileSplit(valid=tmp_path / "b.csv", test=raw))
+    small_files.awkward(tmp_path / "c.csv", 2_000)
+    by_file = prepare(source, tmp_path / "files", FileSplit(valid=tmp_path / "b.csv", test=tmp_path / "c.csv"))
     assert by_file.info["rows"] == {"train": 2_000, "valid": 300, "test": 2_000}
     assert np.array_equal(by_file.train.ids, by_file.test.ids)
     assert np.array_equal(by_file.valid.ids, by_file.encoder.encode(pa.RecordBatch.from_pylist(rows[:300])))

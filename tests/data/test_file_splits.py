@@ -97,3 +97,22 @@ def test_files_may_lie_elsewhere(tmp_path: Path) -> None:
     data = split(tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
     assert split(tmp_path / "there").fingerprint == data.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "test", "says"),
+    [
+        (".", "b.csv", "sub/c.csv", "b.csv' is in train and in valid"),
+        ("a.csv", "b.csv", "sub/../b.csv", "b.csv' is in valid and in test"),
+        ("a.csv", "b.csv", "link.csv", "link.csv' is in train and in test"),
+    ],
+)
+def test_a_file_in_two_parts_is_refused(tmp_path: Path, train: str, valid: str, test: str, says: str) -> None:
+    for name in ("a.csv", "b.csv", "sub/c.csv"):
+        write(tmp_path / name)
+    if test == "link.csv":
+        (tmp_path / test).symlink_to(tmp_path / "a.csv")
+    with pytest.raises(DataError, match=says) as caught:
+        split(tmp_path, train, valid, test)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not (tmp_path / "out").exists()

@@ -183,6 +183,7 @@ def _parts(files: Files, split: SplitRule) -> list[Files]:
     if not isinstance(split, FileSplit):
         return [files]
     parts = [files, files.at(find(split.valid)), files.at(find(split.test))]
+    _in_one_part(parts)
     for part in parts[1:]:
         if is_parquet(part.paths) == files.is_text:
             kinds = ("Parquet", "text") if files.is_text else ("text", "Parquet")
@@ -193,6 +194,19 @@ def _parts(files: Files, split: SplitRule) -> list[Files]:
         if files.delimiter is not None and files.header:
             same_headers((files.paths[0], *part.paths), files.delimiter)
     return parts
+
+
+def _in_one_part(parts: list[Files]) -> None:
+    """Refuses a file that would train and judge."""
+    seen: dict[Path, str] = {}
+    for name, part in zip(SPLITS, parts, strict=True):
+        for path in part.paths:
+            other = seen.setdefault(path.resolve(), name)
+            if other != name:
+                raise DataError(
+                    f"Split by files: '{path}' is in {other} and in {name}. Allowed: each file in one of "
+                    f"{', '.join(SPLITS)}. Name others, such as a glob of the training files alone in data.raw."
+                )
 
 
 def _spool(rows: Rows, work: Path) -> Files:
