@@ -61,7 +61,7 @@ class Table(Source):
 def choose(
     sample: pa.Table, label: str, only: tuple[str, ...], ignore: tuple[str, ...], fields: dict[str, Rule]
 ) -> tuple[tuple[str, ...], dict[str, Rule]]:
-    """The fields of a table and their rules, where the user gave none."""
+    """The fields of a table, and a rule for each by the look of it, over which the user's are laid."""
     names = sample.column_names
     wanted = [label, *only, *ignore, *(rule.column for rule in fields.values() if rule.column)]
     strange = [name for name in wanted if name not in names]
@@ -76,4 +76,6 @@ def choose(
     kept = tuple(dict.fromkeys(name for name in chosen if name not in ignore and name != label))
     if not kept:
         raise DataError(f"No column is left to become a field beside the label '{label}'. Name some with data.only.")
-    return kept, {name: infer(name, sample[name]) for name in kept if name not in fields}
+    columns = {name: rule.column for name, rule in fields.items()}
+    split = [name for name, rule in fields.items() if rule.separator is not None]  # its text is no number as a whole
+    return kept, {name: infer(name, sample[columns.get(name) or name]) for name in kept if name not in split}
