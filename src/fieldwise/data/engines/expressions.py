@@ -100,8 +100,9 @@ class EngineRows:
             yield from _batches(folder, self._dear)
 
     def _count(self, column: str) -> dict[Any, int]:
-        """How often each value is there; no more than 1,000 values, since a wrong label may hold as many as rows."""
-        found = self._ask(self._table.group_by(column).agg(count=lambda t: t.count()).limit(1000), "counted")
+        """How often each value is there; null first, 1,000 at most, since a wrong label may hold as many as rows."""
+        counted = self._table.group_by(column).agg(count=lambda t: t.count())
+        found = self._ask(counted.order_by(counted[column].notnull()).limit(1000), "counted")
         return dict(zip(found[column].to_pylist(), found["count"].to_pylist(), strict=True))
 
     def _ask(self, rows: ir.Table, name: str) -> pa.Table:
