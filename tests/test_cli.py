@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from fieldwise.cli import main
+from fieldwise.cli.options import aligned
+from fieldwise.run_settings import RunSettings
 
 FAST = [
     "--set", "data.rows=4000", "--set", "model.width=4", "--set", "pretrain.epochs=2", "--set", "search.epochs=2",
@@ -128,6 +130,29 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     assert result.returncode == 2
     for says in ("'hiden'", "'hm'", "seeds"):
         assert says in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--seed", "0", "--seed", "1", "--seed", "0"), "[run] seeds = [0, 1, 0]: '0' is named twice"),
+        (("--budget", "25%", "--budget", "25% parameters"), "'25% parameters' is named twice"),
+    ],
+)
+def test_the_same_seed_or_budget_twice_is_refused(tmp_path: Path, flags: tuple[str, ...], says: str) -> None:
+    result = cli("run", "--out", tmp_path / "r", *flags)
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "r").exists()
+
+
+def test_budgets_that_differ_by_their_alignment_alone_are_one_when_all_are_aligned() -> None:
+    settings = RunSettings.parse({"run": {"budgets": ["25%", "25% align 4", "10%"]}})
+    assert [str(budget) for budget in aligned(settings, 4).run.budgets] == [
+        "25% parameters align 4",
+        "10% parameters align 4",
+    ]
 
 
 def test_a_folder_with_other_settings_is_refused_with_the_keys(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """Everything a user can choose for a run, from a TOML file and flags, checked in one go."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from fieldwise.core.budget import Budget, BudgetText
 from fieldwise.core.errors import SettingsError
@@ -31,12 +31,19 @@ from fieldwise.train.task import Device
 T = TypeVar("T", bound=Settings)
 
 
+def _differ(values: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
+    repeated = next((value for value in values if values.count(value) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"'{repeated}' is named twice, and the same work gives the same result. Name it once")
+    return values
+
+
 class Run(Settings):
     """What is run: which budgets and seeds, where."""
 
-    budgets: tuple[BudgetText, ...] = Field((Budget.percent(25),), min_length=1)
+    budgets: Annotated[tuple[BudgetText, ...], AfterValidator(_differ)] = Field((Budget.percent(25),), min_length=1)
     """One search for each, all from one pretrained model."""
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    seeds: Annotated[tuple[int, ...], AfterValidator(_differ)] = Field((0,), min_length=1)
     """One pretraining for each."""
     device: Device = "auto"
     """auto, cpu or cuda; auto takes CUDA where there is one."""

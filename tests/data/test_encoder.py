@@ -125,6 +125,26 @@ def test_lists_in_parquet_are_several_values(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("min_count", [2, 5])
+def test_rare_values_of_lists_are_counted_value_by_value(tmp_path: Path, min_count: int) -> None:
+    draw = np.random.default_rng(0)
+    lists = [["t0"] if i % 3 == 0 else [f"t{k}" for k in draw.choice(30, 4, replace=False)] for i in range(600)]
+    shared = {"a": [i % 3 for i in range(600)], "click": [i % 2 for i in range(600)]}
+    text = pa.table({"tags": ["|".join(one) for one in lists], **shared})
+    source = Frame(frame=pa.table({"tags": lists, **shared}), label="click", min_count=min_count)
+    data = prepare(source, tmp_path / "x")
+    split = Frame(frame=text, label="click", min_count=min_count, fields={"tags": Rule(separator="|")})
+    assert data.fingerprint == prepare(split, tmp_path / "y").fingerprint
+    assert len(data.vocabulary("tags").values) == 30
+
+
+def test_lists_that_are_there_once_each_keep_their_frequent_values(tmp_path: Path) -> None:
+    lists = [["b", f"only-{i}"] if i % 2 else ["a", "b", f"only-{i}"] for i in range(400)]
+    table = pa.table({"tags": lists, "click": [i % 3 % 2 for i in range(400)]})
+    data = prepare(Frame(frame=table, label="click", min_count=2), tmp_path / "x")
+    assert data.vocabulary("tags").values.to_pylist() == ["b", "a"]
+
+
 def test_splits_by_time_key_and_files(tmp_path: Path) -> None:
     raw = small_files.awkward(tmp_path / "a.csv", 2_000)  # 100 rows a day, days 90 to 109 as text
     source = Table(raw=raw, label="click", fields=FIELDS)
@@ -139,7 +159,8 @@ def test_splits_by_time_key_and_files(tmp_path: Path) -> None:
     expected = np.bincount(split.assign(batch, ("text",)), minlength=3).tolist()
     assert list(by_key.info["rows"].values()) == expected
     small_files.awkward(tmp_path / "b.csv", 300)
-    by_file = prepare(source, tmp_path / "files", FileSplit(valid=tmp_path / "b.csv", test=raw))
+    small_files.awkward(tmp_path / "c.csv", 2_000)
+    by_file = prepare(source, tmp_path / "files", FileSplit(valid=tmp_path / "b.csv", test=tmp_path / "c.csv"))
     assert by_file.info["rows"] == {"train": 2_000, "valid": 300, "test": 2_000}
     assert np.array_equal(by_file.train.ids, by_file.test.ids)
     assert np.array_equal(by_file.valid.ids, by_file.encoder.encode(pa.RecordBatch.from_pylist(rows[:300])))
@@ -156,3 +177,34 @@ def test_the_arrow_engine_says_that_it_cannot_split_rows_without_a_key(tmp_path:
     table = pa.table({"click": [0, 1] * 200, "city": ["a", "b"] * 200})
     with pytest.raises(DataError, match=r"no key.*Use the engine 'duckdb'"):
         prepare(Frame(frame=table, label="click"), tmp_path / "x", engine=Arrow())
+
+
+@pytest.mark.parametrize("index", ["unnamed", "named", "several"])
+def test_the_index_of_a_dataframe_is_no_column(tmp_path: Path, index: str) -> None:
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({name: draw.integers(0, 9, 600) for name in ("a", "b")} | {"click": np.arange(600) % 2})
+    frame = frame.iloc[draw.permutation(600)]  # pandas keeps the old numbers of the rows
+    plain = prepare(Frame(frame=frame.reset_index(drop=True), label="click"), tmp_path / "x")
+    if index != "unnamed":
+        frame.index = frame.index.rename("row")
+    if index == "several":
+        frame = frame.set_index(pd.Index(np.arange(600), name="number"), append=True)
+    data = prepare(Frame(frame=frame, label="click"), tmp_path / "y")
+    assert data.schema.names == data.encoder.columns == ("a", "b")
+    assert data.fingerprint == plain.fingerprint
+    assert np.array_equal(data.encoder.encode(frame), data.encoder.encode(frame.reset_index(drop=True)))
+    with pytest.raises(DataError, match="lack the columns b"):
+        data.encoder.encode(frame[["a"]].rename_axis(index=["b", "c"][: frame.index.nlevels]))
+    prepare(Frame(frame=frame, label="click"), tmp_path / "y")  # the rows are the same
+
+
+def test_parquet_of_pandas_holds_an_index_that_is_no_field(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": np.arange(600) % 7, "click": np.arange(600) % 2}).sample(600)
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert "__index_level_0__" in pq.read_schema(tmp_path / "a.parquet").names
+    data = prepare(Table(raw=tmp_path / "a.parquet", label="click"), tmp_path / "x")
+    assert data.schema.names == ("a",)
+    table = pa.Table.from_pandas(frame)
+    assert prepare(Frame(frame=table, label="click"), tmp_path / "y").schema.names == ("a",)
+    frame.rename_axis("user").to_parquet(tmp_path / "b.parquet")  # a file's column that has a name is a column
+    assert prepare(Table(raw=tmp_path / "b.parquet", label="click"), tmp_path / "z").schema.names == ("a", "user")

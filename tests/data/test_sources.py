@@ -17,7 +17,9 @@ from fieldwise.data.criteo import Criteo
 from fieldwise.data.movielens_1m import VARIANTS, MovieLens1M, Variant
 from fieldwise.data.planted import CARDINALITIES, WIDTHS, Planted
 from fieldwise.data.prepare import prepare
+from fieldwise.data.rules import Rule
 from fieldwise.data.source import Rows, Source
+from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
 from tests.data import small_files
 
@@ -153,6 +155,54 @@ def test_what_is_not_movielens_is_refused(tmp_path: Path, movielens_zip: Path) -
         assert not (tmp_path / "out").exists()
     with pytest.raises(DataError, match="does not exist"):
         prepare(MovieLens1M(raw=tmp_path / "absent"), tmp_path / "out")
+
+
+def kinds(data: Dataset) -> dict[str, str]:
+    return {field.name: field.rule.kind for field in data.encoder.fields}
+
+
+def test_a_rule_that_says_one_thing_leaves_the_rest_to_the_source(tmp_path: Path) -> None:
+    raw = small_files.awkward(tmp_path / "a.csv", 1_000)
+    fields = {
+        "größe, cm": Rule(min_count=2),
+        "count": Rule(kind="width", width=50),
+        "few": Rule(min_count=3),
+        "again": Rule(column="count", min_count=4),
+        "genres": Rule(separator="|"),
+        "day": Rule(separator="."),
+    }
+    data = prepare(Table(raw=raw, label="click", fields=fields, ignore=("part",)), tmp_path / "x")
+    assert kinds(data) == {
+        "text": "category", "größe, cm": "quantile", "count": "width", "few": "category", "genres": "category",
+        "day": "category", "again": "log-squared",
+    }  # fmt: skip
+    assert {f.name: f.rule.min_count for f in data.encoder.fields if f.name in ("größe, cm", "few", "again")} == {
+        "größe, cm": 2, "few": 3, "again": 4,
+    }  # fmt: skip
+    plain = Table(raw=raw, label="click", fields={"größe, cm": Rule(kind="category")})
+    assert kinds(prepare(plain, tmp_path / "y"))["größe, cm"] == "category"
+
+
+def test_a_rule_that_says_one_thing_leaves_criteo_s_and_avazu_s_kinds(tmp_path: Path) -> None:
+    criteo = Criteo(raw=small_files.criteo(tmp_path / "criteo.txt"), fields={"I2": Rule(min_count=2)})
+    rule = next(f.rule for f in prepare(criteo, tmp_path / "x").encoder.fields if f.name == "I2")
+    assert (rule.kind, rule.min_count) == ("log-squared", 2)
+    fields = {"hour": Rule(min_count=2), "weekday": Rule(kind="category")}
+    avazu = Avazu(raw=small_files.avazu(tmp_path / "avazu.csv"), hour="parts", fields=fields)
+    found = {f.name: f.rule for f in prepare(avazu, tmp_path / "y").encoder.fields}
+    assert (found["hour"].kind, found["hour"].min_count) == ("hour", 2)
+    assert (found["weekday"].kind, found["weekday"].column) == ("category", "hour")
+
+
+def test_settings_that_are_read_back_say_no_more_than_was_said(tmp_path: Path) -> None:
+    source = Table(raw=small_files.awkward(tmp_path / "a.csv"), label="click", fields={"größe, cm": Rule(min_count=2)})
+    assert source.values()["fields"] == {"größe, cm": {"min_count": 2}}
+    data = prepare(source, tmp_path / "x")
+    again = Table.model_validate(source.values())
+    assert prepare(again, tmp_path / "y").fingerprint == data.fingerprint
+    said = {"größe, cm": Rule(min_count=2, kind="category")}
+    with pytest.raises(DataError, match=r"was made otherwise: source.fields.größe, cm.kind"):
+        prepare(source.model_copy(update={"fields": said}), tmp_path / "x")
 
 
 DATA = Path(os.environ.get("FIELDWISE_DATA", "no-such-folder"))

@@ -87,5 +87,5 @@ def aligned(settings: "RunSettings", align: int | None) -> "RunSettings":
     """The settings with widths in multiples under every budget, where that is asked for."""
     if align is None:
         return settings
-    budgets = tuple(replace(budget, align=align) for budget in settings.run.budgets)
+    budgets = tuple(dict.fromkeys(replace(budget, align=align) for budget in settings.run.budgets))
     return replace(settings, run=settings.run.model_copy(update={"budgets": budgets}))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import write_json
 from fieldwise.core.schema import PADDING, UNKNOWN, Field, Schema
+from fieldwise.data.in_memory import table_of
 from fieldwise.data.rules import Rule
 from fieldwise.data.vocabulary import Vocabulary
 
@@ -105,7 +106,7 @@ class Encoder:
 
     def table(self, rows: Any) -> pa.Table:
         """Raw rows as an Arrow table: a dict of columns, or anything with an Arrow stream; refuses missing columns."""
-        table = pa.table(rows)
+        table = table_of(rows)
         missing = [name for name in self.columns if name not in table.column_names]
         if missing:
             raise DataError(

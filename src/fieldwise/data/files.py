@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import glob
@@ -41,8 +42,10 @@ def find(raw: Path | str, endings: tuple[str, ...] = (*TEXT, *PARQUET)) -> tuple
 
 
 def sizes(paths: tuple[Path, ...]) -> dict[str, int]:
-    """The files by name and size: what stands for their content, wherever they lie."""
-    return {path.name: path.stat().st_size for path in paths}
+    """The files by size and path below the folder they share: what stands for their content, wherever they lie."""
+    whole = [path.absolute() for path in paths]
+    shared = os.path.commonpath([path.parent for path in whole])
+    return {path.relative_to(shared).as_posix(): path.stat().st_size for path in whole}
 
 
 def is_parquet(paths: tuple[Path, ...]) -> bool:
@@ -90,6 +93,18 @@ def text_header(path: Path, delimiter: str) -> tuple[str, ...]:
     """The column names of a text file."""
     with open_text(path) as file:
         return tuple(next(csv.reader(file, delimiter=delimiter), ()))
+
+
+def same_headers(paths: tuple[Path, ...], delimiter: str) -> None:
+    """Refuses text files whose columns are not those of the first one, since rows of text are read by place."""
+    first = text_header(paths[0], delimiter)
+    for path in paths[1:]:
+        other = text_header(path, delimiter)
+        if other != first:
+            raise DataError(
+                f"'{path}' has the columns {', '.join(other)}; '{paths[0]}' has {', '.join(first)}. "
+                "Allowed: the same columns in all files, in the same order. Name files of one kind."
+            )
 
 
 def text_sample(path: Path, delimiter: str) -> pa.Table:

@@ -9,12 +9,13 @@ from pydantic import ConfigDict, Field, SkipValidation
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Values
+from fieldwise.data.in_memory import table_of
 from fieldwise.data.source import Rows, Source
 from fieldwise.data.table import choose
 
 
 class Frame(Source):
-    """A dataframe, or whatever else gives an Arrow stream; its rows are numbered in order."""
+    """A dataframe, less its index, or whatever else gives an Arrow stream; its rows are numbered in order."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -37,7 +38,7 @@ class Frame(Source):
                     f"Rows of type {type(self.frame).__name__} give no Arrow stream. "
                     "Allowed: pandas, polars, Arrow, DuckDB. Convert them to one of these."
                 )
-            object.__setattr__(self, "frame", pa.table(self.frame))
+            object.__setattr__(self, "frame", table_of(self.frame))
 
     def open(self) -> Rows:
         """All rows, with fields named or inferred as from a file."""

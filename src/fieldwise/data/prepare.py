@@ -46,7 +46,7 @@ def prepare(
     out, split, engine = Path(out), split or RandomSplit(), engine or Auto()
     made = {
         "source": {"name": name_of(source, SOURCES), **source.origin()},
-        "split": {"name": name_of(split, NAMES), **split.values()},
+        "split": {"name": name_of(split, NAMES), **split.origin()},
     }
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         return _reopen(out, made)
@@ -100,7 +100,7 @@ def _reopen(out: Path, made: dict[str, Any]) -> Dataset:
 
 
 def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
-    """The labels that count as a click; refuses others than 0 and 1 that no setting maps, and empty splits."""
+    """The labels that count as a click; refuses empty ones, any but 0 and 1 that no setting maps, and empty splits."""
     if not sum(staged.rows):
         raise DataError("The source holds no rows. Allowed: 1 or more. Check the raw file.")
     empty = [split for split, count in zip(SPLITS, staged.rows, strict=True) if count == 0]
@@ -109,20 +109,25 @@ def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
             f"No rows in split {', '.join(empty)} (rows: {dict(zip(SPLITS, staged.rows, strict=True))}). "
             "Allowed: 1 or more each. Give more rows or other shares."
         )
-    found = sorted(staged.labels, key=lambda value: (value is None, value or ""))
+    if staged.labels.get(None):  # whether it was clicked is not known, so it is neither
+        raise DataError(
+            f"Label '{name}' is empty in {staged.labels[None]:,} rows. Allowed: a value in every row. "
+            "Leave these rows out, or fill them."
+        )
+    found = sorted(value for value in staged.labels if value is not None)
     if positive:
         absent = [value for value in positive if value not in staged.labels]
         if absent:
             raise DataError(f"Label '{name}' never is {absent}. It holds {found[:10]}. Mend data.positive.")
         return pa.array(positive, pa.string())
-    wrong = [value for value in found if value is None or value.lower() not in _CLICKS]
+    wrong = [value for value in found if value.lower() not in _CLICKS]
     if wrong:
-        shown = [int(value) if value and value.lstrip("-").isdigit() else value for value in wrong[:5]]
+        shown = [int(value) if value.lstrip("-").isdigit() else value for value in wrong[:5]]
         raise DataError(
             f"Label '{name}' holds {shown}. Allowed: 0 and 1. Say which values are clicks, for example "
             f"--set 'data.positive=[\"{wrong[-1]}\"]', or choose another label."
         )
-    return pa.array([value for value in found if value and _CLICKS[value.lower()]], pa.string())
+    return pa.array([value for value in found if _CLICKS[value.lower()]], pa.string())
 
 
 def _encode(staged: Staged, encoder: Encoder, clicks: pa.Array, work: Path, progress: Progress) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, field_serializer
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.names import unknown
@@ -73,7 +73,12 @@ class Source(Settings):
     min_count: int = Field(1, ge=1)
     """Values seen fewer times in the training rows share the id `unknown`."""
     fields: dict[str, Rule] = Field(default_factory=dict)
-    """How single fields are made, where the source's own choice will not do."""
+    """How single fields are made, where the source's own choice will not do; what a rule leaves out stays as it is."""
+
+    @field_serializer("fields")
+    def _given(self, fields: dict[str, Rule]) -> dict[str, Any]:
+        """Only what was said, so that values read back mean the same."""
+        return {name: rule.model_dump(mode="json", exclude_unset=True) for name, rule in fields.items()}
 
     @abstractmethod
     def open(self) -> Rows | Files:
@@ -85,15 +90,18 @@ class Source(Settings):
 
 
 def rules_of(rows: Rows | Files, source: Source) -> dict[str, Rule]:
-    """A rule for every field, in order: the user's before the source's, each with its column and minimum count."""
+    """A rule for every field, in order: the user's laid over the source's, each with its column and minimum count."""
     strange = [name for name in source.fields if name not in rows.fields]
     if strange:
         raise DataError(unknown("data.fields", strange[0], rows.fields))
-    chosen = {name: source.fields.get(name) or rows.rules.get(name) or Rule() for name in rows.fields}
-    own = {name: rows.rules[name].column for name in rows.rules}
+    chosen = {name: _laid_over(rows.rules.get(name, Rule()), source.fields.get(name, Rule())) for name in rows.fields}
     return {
-        name: rule.model_copy(
-            update={"column": rule.column or own.get(name) or name, "min_count": rule.min_count or source.min_count}
-        )
+        name: rule.model_copy(update={"column": rule.column or name, "min_count": rule.min_count or source.min_count})
         for name, rule in chosen.items()
     }
+
+
+def _laid_over(own: Rule, given: Rule) -> Rule:
+    """The source's rule with what the user's says."""
+    said = {key: getattr(given, key) for key in given.model_fields_set}
+    return own.model_copy(update={key: value for key, value in said.items() if value is not None})

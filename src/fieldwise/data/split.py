@@ -3,7 +3,7 @@
 import math
 from hashlib import md5
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Settings
+from fieldwise.data.files import find, sizes
 
 NAMES: Final = {
     "random": "fieldwise.data.split:RandomSplit",
@@ -34,6 +35,10 @@ Shares = Annotated[tuple[float, float, float], AfterValidator(_sum_to_one)]
 
 class SplitRule(Settings):
     """Base of every way to split."""
+
+    def origin(self) -> dict[str, Any]:
+        """What identifies the split, wherever its files lie: the settings, and sizes of files."""
+        return self.values()
 
 
 class RandomSplit(SplitRule):
@@ -93,3 +98,7 @@ class FileSplit(SplitRule):
     """A file, a folder or a glob."""
     test: Path
     """A file, a folder or a glob."""
+
+    def origin(self) -> dict[str, Any]:
+        """The sizes of the files."""
+        return {"valid": sizes(find(self.valid)), "test": sizes(find(self.test))}

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.names import unknown
-from fieldwise.data.files import delimiter_of, find, is_parquet, parquet_sample, sizes, text_header, text_sample
+from fieldwise.data.files import delimiter_of, find, is_parquet, parquet_sample, same_headers, sizes, text_sample
+from fieldwise.data.in_memory import unnamed_index
 from fieldwise.data.infer import infer
 from fieldwise.data.rules import Rule
 from fieldwise.data.source import BadRows, Files, Source
@@ -38,7 +39,7 @@ class Table(Source):
             sample, delimiter = parquet_sample(paths[0]), None
         else:
             delimiter = self.delimiter or delimiter_of(paths[0])
-            _same_headers(paths, delimiter)
+            same_headers(paths, delimiter)
             sample = text_sample(paths[0], delimiter)
         fields, rules = choose(sample, self.label, self.only, self.ignore, self.fields)
         return Files(
@@ -60,7 +61,7 @@ class Table(Source):
 def choose(
     sample: pa.Table, label: str, only: tuple[str, ...], ignore: tuple[str, ...], fields: dict[str, Rule]
 ) -> tuple[tuple[str, ...], dict[str, Rule]]:
-    """The fields of a table and their rules, where the user gave none."""
+    """The fields of a table, and a rule for each by the look of it, over which the user's are laid."""
     names = sample.column_names
     wanted = [label, *only, *ignore, *(rule.column for rule in fields.values() if rule.column)]
     strange = [name for name in wanted if name not in names]
@@ -70,19 +71,11 @@ def choose(
     if repeated:
         raise DataError(f"Repeated column names: {', '.join(sorted(repeated))}. Names must differ. Rename them.")
     extra = [name for name, rule in fields.items() if rule.column]  # a second field of a column
-    chosen = [*(only or (name for name in names if name != label)), *(name for name in extra if name not in only)]
+    usual = (name for name in names if name not in unnamed_index(sample.schema))
+    chosen = [*(only or usual), *(name for name in extra if name not in only)]
     kept = tuple(dict.fromkeys(name for name in chosen if name not in ignore and name != label))
     if not kept:
         raise DataError(f"No column is left to become a field beside the label '{label}'. Name some with data.only.")
-    return kept, {name: infer(name, sample[name]) for name in kept if name not in fields}
-
-
-def _same_headers(paths: tuple[Path, ...], delimiter: str) -> None:
-    first = text_header(paths[0], delimiter)
-    for path in paths[1:]:
-        other = text_header(path, delimiter)
-        if other != first:
-            raise DataError(
-                f"'{path}' has the columns {', '.join(other)}; '{paths[0]}' has {', '.join(first)}. "
-                "Allowed: the same columns in all files. Name files of one kind."
-            )
+    columns = {name: rule.column for name, rule in fields.items()}
+    split = [name for name, rule in fields.items() if rule.separator is not None]  # its text is no number as a whole
+    return kept, {name: infer(name, sample[columns.get(name) or name]) for name in kept if name not in split}

@@ -44,8 +44,8 @@ class Staged(Protocol):
     def counts(self, index: int, min_count: int, rising: bool) -> Iterator[pa.RecordBatch]:
         """How often each raw value of a field is there in training rows: value, count.
 
-        Rarer values than `min_count` may be left out. With `rising`, values come by number, and those that are none
-        first or last.
+        Rarer values than `min_count` may be left out, but no lists: what a rare list holds may be frequent. With
+        `rising`, values come by number, and those that are none first or last.
         """
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fieldwise.core.errors import DataError
 from fieldwise.core.names import unknown
 from fieldwise.data.engines.engine import LABEL, PLACE, Plan, field
-from fieldwise.data.files import find, parquet_sample, text_sample
+from fieldwise.data.files import find, is_parquet, parquet_sample, same_headers, text_sample
 from fieldwise.data.infer import number_kind
 from fieldwise.data.source import Files, Rows
 from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
@@ -85,7 +85,7 @@ class EngineRows:
         """How often each raw value of a field is there in training rows."""
         train = self._table.filter(self._table[PLACE] == 0)
         found = train.group_by(value=train[field(index)]).agg(count=lambda t: t.count())
-        if min_count > 1:
+        if min_count > 1 and not found.value.type().is_array():
             found = found.filter(found["count"] >= min_count)
         if rising:
             found = found.order_by(_number(found.value))
@@ -100,8 +100,9 @@ class EngineRows:
             yield from _batches(folder, self._dear)
 
     def _count(self, column: str) -> dict[Any, int]:
-        """How often each value is there; no more than 1,000 values, since a wrong label may hold as many as rows."""
-        found = self._ask(self._table.group_by(column).agg(count=lambda t: t.count()).limit(1000), "counted")
+        """How often each value is there; null first, 1,000 at most, since a wrong label may hold as many as rows."""
+        counted = self._table.group_by(column).agg(count=lambda t: t.count())
+        found = self._ask(counted.order_by(counted[column].notnull()).limit(1000), "counted")
         return dict(zip(found[column].to_pylist(), found["count"].to_pylist(), strict=True))
 
     def _ask(self, rows: ir.Table, name: str) -> pa.Table:
@@ -180,9 +181,33 @@ def _columns(table: ir.Table, names: Any, where: str) -> list[Any]:
 
 
 def _parts(files: Files, split: SplitRule) -> list[Files]:
-    if isinstance(split, FileSplit):
-        return [files, files.at(find(split.valid)), files.at(find(split.test))]
-    return [files]
+    if not isinstance(split, FileSplit):
+        return [files]
+    parts = [files, files.at(find(split.valid)), files.at(find(split.test))]
+    _in_one_part(parts)
+    for part in parts[1:]:
+        if is_parquet(part.paths) == files.is_text:
+            kinds = ("Parquet", "text") if files.is_text else ("text", "Parquet")
+            raise DataError(
+                f"Split by files: '{part.paths[0]}' is {kinds[0]}, the training rows are {kinds[1]}. "
+                "Allowed: one kind in all splits. Convert one of them."
+            )
+        if files.delimiter is not None and files.header:
+            same_headers((files.paths[0], *part.paths), files.delimiter)
+    return parts
+
+
+def _in_one_part(parts: list[Files]) -> None:
+    """Refuses a file that would train and judge."""
+    seen: dict[Path, str] = {}
+    for name, part in zip(SPLITS, parts, strict=True):
+        for path in part.paths:
+            other = seen.setdefault(path.resolve(), name)
+            if other != name:
+                raise DataError(
+                    f"Split by files: '{path}' is in {other} and in {name}. Allowed: each file in one of "
+                    f"{', '.join(SPLITS)}. Name others, such as a glob of the training files alone in data.raw."
+                )
 
 
 def _spool(rows: Rows, work: Path) -> Files:
