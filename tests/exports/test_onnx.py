@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,6 +89,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Predictor, pa.Table
         "parts": pa.array([["0.5;1.5", None, "90", "", "1.5;;0.5;7", "8;9"][i % 6] for i in range(rows)]),
         "words": pa.array([["x|y", "", "y", None, "x||y", "q|x|y|q|x"][i % 6] for i in range(rows)]),
         "price": pa.array([None if i % 9 == 0 else str(i * 0.37) for i in range(rows)]),
+        "moment": pa.array(days.astype("datetime64[ms]")),
         "click": draw.integers(0, 2, rows),
     })  # fmt: skip
     fields = {
@@ -123,7 +125,7 @@ def test_columns_of_every_type_enter_the_graph(typed: tuple[Predictor, pa.Table]
     assert kinds == {
         "id": ("whole", False), "share": ("number", False), "flag": ("text", False), "day": ("text", False),
         "at": ("time", False), "tags": ("text", True), "parts": ("number", True), "words": ("text", False),
-        "price.number": ("number", False), "price.text": ("text", False),
+        "price.number": ("number", False), "price.text": ("text", False), "moment": ("text", False),
     }  # fmt: skip
     for rows in (table, table.slice(0, 1)):
         np.testing.assert_allclose(onnx_of(typed, rows), predictor.predict(rows), atol=1e-5)
@@ -146,6 +148,12 @@ def test_values_of_other_types_enter_as_the_encoder_takes_them(typed: tuple[Pred
     for kind in (pa.timestamp("s"), pa.timestamp("us", tz="+09:00")):
         table = table.set_column(4, "at", table["at"].cast(kind, safe=False))
         np.testing.assert_allclose(onnx_of(typed, table), predictor.predict(table), atol=1e-5)
+    place, moment = table.column_names.index("moment"), table["moment"].combine_chunks()
+    same, tokyo = onnx_of(typed, table), moment.cast(pa.timestamp("s", "UTC")).cast(pa.timestamp("ns", "Asia/Tokyo"))
+    for column in (moment.cast(pa.timestamp("us")), tokyo, moment.cast(pa.date32()), pc.strftime(moment, "%Y-%m-%d")):
+        again = table.set_column(place, "moment", column)
+        assert predictor.encoder.encode(again).tolist() == predictor.encoder.encode(table).tolist()
+        assert np.array_equal(onnx_of(typed, again), same)
     with pytest.raises(DataError, match="lack the columns at"):
         feeds(predictor.encoder, table.drop_columns(["at"]))
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fieldwise.core.files import replacing
 from fieldwise.core.schema import UNKNOWN
+from fieldwise.data.convert import moments, plain_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,29 @@ class Vocabulary:
         return int(self.values.nbytes + self.counts.nbytes)
 
     def encode(self, column: pa.Array) -> NDArray[np.int32]:
-        """The ids of values, (rows,); unseen ones become `unknown`. Values of another type are compared as text."""
-        known = self.values
-        if column.type != known.type and not pa.types.is_null(column.type):
-            column, known = column.cast(pa.string()), known.cast(pa.string())
-        places = pc.index_in(column.cast(known.type), value_set=known)
-        ids = pc.fill_null(pc.add(places, 1), UNKNOWN).to_numpy(zero_copy_only=False)
+        """The ids of values, (rows,); unseen ones become `unknown`.
+
+        Days, times and text are compared as times where either side is one; other values of another type as text.
+        """
+        known, null = self.values, column.is_null()
+        if pa.types.is_null(column.type):
+            column = column.cast(known.type)
+        elif column.type != known.type:
+            timed = _is_moment(column.type) or _is_moment(known.type)
+            column, known = (moments(a) if timed else a.cast(pa.string()) for a in (column, known))
+        places = pc.index_in(column, value_set=known, skip_nulls=True)
+        ids = pc.if_else(null, self._null_id, pc.fill_null(pc.add(places, 1), UNKNOWN)).to_numpy(zero_copy_only=False)
         return np.asarray(ids, dtype=np.int32)
+
+    def texts(self, column: pa.Array) -> pa.Array:
+        """Values as text; known ones as the vocabulary writes them, whatever type or form they come in."""
+        ids = self.encode(column)
+        known = self.values.cast(pa.string()).take(pa.array(ids - 1, mask=ids == UNKNOWN))
+        return pc.coalesce(known, column.cast(pa.string()))
+
+    @property
+    def _null_id(self) -> int:
+        return int(np.flatnonzero(self.values.is_null())[0]) + 1 if self.values.null_count else UNKNOWN
 
     def save(self, path: Path) -> None:
         """Writes Parquet with the columns value and count; the first row has id 1."""
@@ -48,7 +65,14 @@ class Vocabulary:
     def load(cls, path: Path) -> "Vocabulary":
         """The inverse of `save`."""
         table = pq.read_table(path).combine_chunks()
-        return cls(table["value"].combine_chunks(), table["count"].combine_chunks())
+        values = table["value"].combine_chunks()
+        # older folders hold times with zones and of other units
+        values = plain_times(values) if pa.types.is_temporal(values.type) else values
+        return cls(values, table["count"].combine_chunks())
+
+
+def _is_moment(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 class Counter:

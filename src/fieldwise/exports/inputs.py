@@ -5,7 +5,7 @@
 | text | categories of text, dates or truth values | string (B,) | the graph's null text |
 | whole | categories of whole numbers | int64 (B,) | -2**63 |
 | number | bins of numbers, categories of broken numbers | double (B,) | NaN |
-| time | hour, weekday, weekend | int64 (B,), seconds since 1970 in local time | -2**63 |
+| time | hour, weekday, weekend | int64 (B,), seconds since 1970, in UTC where times have a zone | -2**63 |
 
 Text with a separator is split inside the graph. Other fields with several values a row take a tensor (B, K) of any K,
 and beside it `NAME.length` (B,), how many of the K count; an empty list is one null.
@@ -72,7 +72,9 @@ def splits(field: FieldEncoder) -> bool:
 def feeds(encoder: Encoder, rows: Any) -> dict[str, NDArray[Any]]:
     """The tensors of raw rows: a dict of columns, or anything with an Arrow stream."""
     table, tensors = encoder.table(rows), {}
-    for field, entry in zip(encoder.fields, inputs_of(encoder), strict=True):
+    pairs = zip(encoder.fields, inputs_of(encoder), strict=True)
+    # of fields that share a tensor, the one that knows most values says how they are written
+    for field, entry in sorted(pairs, key=lambda pair: pair[0].vocabulary.cardinality):
         column = table[entry.column].combine_chunks()
         if entry.several:
             tensors[entry.name], tensors[entry.length_name] = _lists(field, entry, column)
@@ -121,12 +123,11 @@ def _values(field: FieldEncoder, entry: Input, column: pa.Array) -> NDArray[Any]
         return np.where(known, numbers, np.nan)
     if entry.kind == "time":
         times = field.rule.times(column)
-        if pa.types.is_timestamp(times.type) and times.type.tz is not None:
-            times = pc.local_timestamp(times)
         return _filled(pc.floor_temporal(times, unit="second").cast(pa.timestamp("s")).cast(pa.int64()), NULL_WHOLE)
     plain = Rule().apply(column)
     if entry.kind == "text":
-        return np.asarray(plain.cast(pa.string()).fill_null(entry.null).to_pylist(), dtype=object)
+        texts = plain.cast(pa.string()) if splits(field) else field.vocabulary.texts(plain)
+        return np.asarray(texts.fill_null(entry.null).to_pylist(), dtype=object)
     if pa.types.is_integer(plain.type):
         return _filled(plain, NULL_WHOLE)
     text = plain.cast(pa.string())
