@@ -17,12 +17,12 @@ from pydantic import AfterValidator, Field
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Settings
-from fieldwise.data.convert import MOMENT, moments, plain_times
+from fieldwise.data.convert import MOMENT, moments, numbers_in, plain_times
 
 Kind = Literal["category", "log-squared", "quantile", "width", "hour", "weekday", "weekend"]
 NO_NUMBER: Final = -(2**62)
 """The bin of text that is no number: in no vocabulary, so it becomes `unknown`."""
-NUMBER: Final = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+_SPARK_UINT64: Final = pa.decimal128(20, 0)
 
 
 def _rising(edges: tuple[float, ...]) -> tuple[float, ...]:
@@ -80,13 +80,16 @@ class Rule(Settings):
         return pc.list_slice(column, 0, self.longest)
 
     def apply(self, column: pa.Array) -> pa.Array:
-        """The field's values, int64 or text, of raw values; null stays null."""
+        """The field's values of raw values: int64 of bins and parts of a time; of categories a number, time or text.
+
+        Null stays null, and NaN is null.
+        """
         column = _plain(column)
         if self.kind == "category":
             return column
         if self.is_number:
-            numbers, known, bad = _numbers(column)
-            return pa.array(np.where(bad, NO_NUMBER, self._bins(numbers)), mask=~known & ~bad)
+            found, known, bad = numbers_in(column)
+            return pa.array(np.where(bad, NO_NUMBER, self._bins(found)), mask=~known & ~bad)
         return self._time_part(column)
 
     def times(self, column: pa.Array) -> pa.Array:
@@ -136,14 +139,14 @@ class Rule(Settings):
 def not_numbers(column: pa.Array) -> list[str]:
     """The texts of a column that are no numbers."""
     column = _plain(column)
-    _, _, bad = _numbers(column)
+    _, _, bad = numbers_in(column)
     return [str(value) for value in pc.unique(column.filter(pa.array(bad))).to_pylist()]
 
 
 def numbers_of(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """A raw column as numbers, and which of them are known: neither null nor text that is none."""
-    numbers, known, bad = _numbers(_plain(column))
-    return numbers, known & ~bad
+    found, known, bad = numbers_in(_plain(column))
+    return found, known & ~bad
 
 
 @cache
@@ -156,15 +159,18 @@ def _log_squared_edges() -> NDArray[np.float64]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """One of few types: int64, double, text, time or a list; other types become text."""
+    """One of few types: int64, uint64, double without NaN, text, time or a list; other types become text."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_integer(column.type):
-        return column.cast(pa.int64(), safe=False)
+        return column if pa.types.is_uint64(column.type) else column.cast(pa.int64())
+    if column.type == _SPARK_UINT64:
+        return column.cast(pa.uint64(), safe=False)
     if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
-        return column.cast(pa.float64())
+        column = column.cast(pa.float64())
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
     if pa.types.is_temporal(column.type):
         return plain_times(column)
     if _is_list(column.type):
@@ -176,19 +182,3 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-def _numbers(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Numbers, which are known, and which are text that is no number. Empty text and NaN are not known."""
-    bad = np.zeros(len(column), dtype=bool)
-    if pa.types.is_temporal(column.type):
-        column = column.cast(pa.int32() if pa.types.is_date(column.type) else pa.int64())
-    if pa.types.is_string(column.type):
-        text = pc.utf8_trim_whitespace(column)
-        match = pc.match_substring_regex(text, NUMBER)
-        empty = pc.fill_null(pc.equal(text, ""), True)
-        bad = pc.fill_null(pc.and_(pc.invert(match), pc.invert(empty)), False).to_numpy(zero_copy_only=False)
-        column = pc.if_else(match, text, pa.scalar(None, pa.string())).cast(pa.float64())
-    numbers = pc.fill_null(column.cast(pa.float64(), safe=False), np.nan).to_numpy(zero_copy_only=False)
-    known = ~np.isnan(numbers)
-    return np.where(known, numbers, 0.0), known, bad
