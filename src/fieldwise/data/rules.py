@@ -164,6 +164,8 @@ def _plain(column: pa.Array) -> pa.Array:
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if pa.types.is_fixed_size_list(column.type):
+        return column.cast(pa.list_(column.type.value_type))
     if pa.types.is_integer(column.type):
         return column if pa.types.is_uint64(column.type) else column.cast(pa.int64())
     if column.type == _SPARK_UINT64:
