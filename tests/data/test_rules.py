@@ -58,6 +58,8 @@ def test_lists_are_cut_and_never_empty() -> None:
     given_lists = Rule().lists(pa.array([[1, 2], [], None]))
     assert given_lists.to_pylist() == [[1, 2], [None], [None]]
     assert Rule().lists(pa.array(["a|b"])) is None
+    same_size = pa.array([[1, 2], None, [3, None]], pa.list_(pa.int32(), 2))
+    assert Rule().lists(same_size).to_pylist() == [[1, 2], [None], [3, None]]
 
 
 @pytest.mark.parametrize(

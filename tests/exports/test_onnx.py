@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from fieldwise.core.errors import DataError, RunError
 from fieldwise.data.encoder import Encoder, FieldEncoder
 from fieldwise.data.frame import Frame
 from fieldwise.data.prepare import prepare
-from fieldwise.data.rules import Rule
+from fieldwise.data.rules import Rule, not_numbers
 from fieldwise.data.vocabulary import Vocabulary
 from fieldwise.exports.bins import first_numbers, steps_of
 from fieldwise.exports.folder import export, load
@@ -88,6 +89,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Predictor, pa.Table
         "parts": pa.array([["0.5;1.5", None, "90", "", "1.5;;0.5;7", "8;9"][i % 6] for i in range(rows)]),
         "words": pa.array([["x|y", "", "y", None, "x||y", "q|x|y|q|x"][i % 6] for i in range(rows)]),
         "price": pa.array([None if i % 9 == 0 else str(i * 0.37) for i in range(rows)]),
+        "moment": pa.array(days.astype("datetime64[ms]")),
         "click": draw.integers(0, 2, rows),
     })  # fmt: skip
     fields = {
@@ -123,7 +125,7 @@ def test_columns_of_every_type_enter_the_graph(typed: tuple[Predictor, pa.Table]
     assert kinds == {
         "id": ("whole", False), "share": ("number", False), "flag": ("text", False), "day": ("text", False),
         "at": ("time", False), "tags": ("text", True), "parts": ("number", True), "words": ("text", False),
-        "price.number": ("number", False), "price.text": ("text", False),
+        "price.number": ("number", False), "price.text": ("text", False), "moment": ("text", False),
     }  # fmt: skip
     for rows in (table, table.slice(0, 1)):
         np.testing.assert_allclose(onnx_of(typed, rows), predictor.predict(rows), atol=1e-5)
@@ -141,11 +143,20 @@ def test_values_of_other_types_enter_as_the_encoder_takes_them(typed: tuple[Pred
     predictor, table = typed
     table = table.slice(0, 12)
     text = ["7", "07", " 7", "x", None, "", "-0", "12", "99999999999999999999", "3", "3.0", "0"]
+    assert (predictor.encoder.encode(table.set_column(0, "id", pa.array(text)))[:, 0] > 0).tolist() == [
+        value in ("7", None, "12", "3", "3.0", "0") for value in text
+    ]
     table = table.set_column(0, "id", pa.array(text))
     table = table.set_column(2, "flag", pa.array(["true", "True", *["false"] * 10]))
     for kind in (pa.timestamp("s"), pa.timestamp("us", tz="+09:00")):
         table = table.set_column(4, "at", table["at"].cast(kind, safe=False))
         np.testing.assert_allclose(onnx_of(typed, table), predictor.predict(table), atol=1e-5)
+    place, moment = table.column_names.index("moment"), table["moment"].combine_chunks()
+    same, tokyo = onnx_of(typed, table), moment.cast(pa.timestamp("s", "UTC")).cast(pa.timestamp("ns", "Asia/Tokyo"))
+    for column in (moment.cast(pa.timestamp("us")), tokyo, moment.cast(pa.date32()), pc.strftime(moment, "%Y-%m-%d")):
+        again = table.set_column(place, "moment", column)
+        assert predictor.encoder.encode(again).tolist() == predictor.encoder.encode(table).tolist()
+        assert np.array_equal(onnx_of(typed, again), same)
     with pytest.raises(DataError, match="lack the columns at"):
         feeds(predictor.encoder, table.drop_columns(["at"]))
 
@@ -204,3 +215,60 @@ def test_graphs_need_vocabularies_and_the_extra(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RunError, match=r"pip install 'fieldwise\[onnx\]'"):
         to_onnx(predictor, tmp_path / "m.onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["m.pt2"]
+
+
+NEW: list[pa.Array] = [
+    pa.array(["17", "17.0", "017", "true", "TRUE", "0.5", "2024-06-01", "2024-06-01T00:00:00Z", "", "x", None]),
+    pa.array([17, 0, 1, None]),
+    pa.array([17.0, 0.5, 2.25, float("nan"), None]),
+    pa.array([17, 2**63 + 5, 2**64 - 1, None], pa.uint64()),
+    pa.array([True, False, None]),
+    pa.array([1_717_200_000, 0, None]).cast(pa.timestamp("s", "Asia/Tokyo")),
+    pa.array([19_875, 0, None], pa.int32()).cast(pa.date32()),
+]
+KNOWN: list[pa.Array] = [
+    pa.array(["17", "0", None]),
+    pa.array(["17.0", "0.0"]),
+    pa.array(["17", "07", "0.5", "2.25", "", None, "2024-06-01 00:00:00"]),
+    pa.array(["True", "False", None]),
+    pa.array([17, None, 2**63 + 5 - 2**64, -1]),
+    pa.array([17.0, 0.5, None]),
+    pa.array([17.0, 0.5]),
+    pa.array([1_717_200_000_000_000, None], pa.timestamp("us")),
+    pa.array([19_875, None], pa.int32()).cast(pa.date32()),
+]
+
+
+def graph_of(field: FieldEncoder, path: Path) -> tuple[Predictor, onnxruntime.InferenceSession]:
+    """A model of this field and another one."""
+    encoder = Encoder([field, FieldEncoder("y", Rule(), Vocabulary(pa.array(["a", "b"]), pa.array([1, 1])))])
+    model = FM().build(encoder.schema.layout(2)).eval()
+    for weight in model.parameters():
+        weight.data.normal_(0, 1)
+    predictor = Predictor(model, encoder)
+    to_onnx(predictor, path)
+    return predictor, onnxruntime.InferenceSession(path)
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known.type}-{known[0]}")
+def test_values_of_any_type_have_the_encoder_s_ids_in_the_graph(known: pa.Array, tmp_path: Path) -> None:
+    field = FieldEncoder("x", Rule(), Vocabulary(known, pa.array([1] * len(known))))
+    predictor, session = graph_of(field, tmp_path / "m.onnx")
+    for column in NEW:
+        if inputs_of(predictor.encoder)[0].kind == "number":  # text that is none cannot enter
+            wrong = not_numbers(column)
+            column = column.filter(
+                pa.array([str(text) not in wrong and not isinstance(text, bool) for text in column.to_pylist()])
+            )
+        rows = pa.table({"x": column, "y": ["a"] * len(column)})
+        (found,) = session.run(None, feeds(predictor.encoder, rows))
+        np.testing.assert_allclose(np.asarray(found), predictor.predict(rows), atol=1e-5, err_msg=str(column.type))
+
+
+def test_parts_of_text_have_the_encoder_s_ids_in_the_graph(tmp_path: Path) -> None:
+    known = Vocabulary(pa.array(["17", "0", None]), pa.array([1, 1, 1]))
+    predictor, session = graph_of(FieldEncoder("x", Rule(separator="|"), known, 2, True), tmp_path / "m.onnx")
+    rows = pa.table({"x": ["17.0|0", "0.0", None, "0|x", "", "017|17"], "y": ["a"] * 6})
+    assert predictor.encoder.encode(rows)[:2, :2].tolist() == [[1, 2], [2, -1]]
+    (found,) = session.run(None, feeds(predictor.encoder, rows))
+    np.testing.assert_allclose(np.asarray(found), predictor.predict(rows), atol=1e-5)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fieldwise.core.errors import DataError
 from fieldwise.exports.folder import load
 from fieldwise.exports.predict import predict
+from fieldwise.exports.raw_rows import RawRows
 from tests.data import small_files
 from tests.exports.cases import Case
 from tests.test_cli import cli
@@ -79,6 +80,16 @@ def test_numbers_in_parquet_are_predicted_as_text_is(
     pq.write_table(typed, tmp_path / "rows.parquet")
     predict(load(served), tmp_path / "rows.parquet", tmp_path / "p.parquet")
     np.testing.assert_allclose(pq.read_table(tmp_path / "p.parquet")["probability"].to_numpy(), expected, atol=1e-6)
+
+
+def test_empty_lines_are_rows_where_there_is_one_column(tmp_path: Path) -> None:
+    def read(text: str, header: tuple[str, ...] = ()) -> list[str | None]:
+        (tmp_path / "rows.csv").write_text(text)
+        return [v for batch in RawRows(tmp_path / "rows.csv", header).batches(["x"]) for v in batch["x"].to_pylist()]
+
+    assert read('x\na\n\n""\nb\n\n') == ["a", None, "", "b", None]
+    assert read("a\r\n\r\nb", header=("x",)) == ["a", None, "b"]
+    assert read("x,y\na,1\n\nb,2\n\n") == ["a", "b"]
 
 
 def test_the_command_says_how_many_and_where(served: Path, tmp_path: Path) -> None:

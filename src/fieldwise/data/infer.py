@@ -5,7 +5,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fieldwise.data.rules import NUMBER, Rule
+from fieldwise.data.convert import NUMBER
+from fieldwise.data.rules import Rule
 
 SMALL: Final = 100
 """Whole numbers with at most so many different values are categories."""

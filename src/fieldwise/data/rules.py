@@ -6,25 +6,37 @@ Every engine counts raw values; what they mean is decided here alone, with Arrow
 from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import cache
-from typing import Any, Final, Literal
+from itertools import pairwise
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Settings
+from fieldwise.data.convert import MOMENT, moments, numbers_in, plain_times
 
 Kind = Literal["category", "log-squared", "quantile", "width", "hour", "weekday", "weekend"]
 NO_NUMBER: Final = -(2**62)
 """The bin of text that is no number: in no vocabulary, so it becomes `unknown`."""
-NUMBER: Final = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+_SPARK_UINT64: Final = pa.decimal128(20, 0)
+
+
+def _rising(edges: tuple[float, ...]) -> tuple[float, ...]:
+    if not all(before < after for before, after in pairwise(edges)):
+        raise ValueError("edges must rise, each above the one before it")
+    return edges
 
 
 class Rule(Settings):
-    """What a field is made of, and how."""
+    """What a field is made of, and how.
+
+    Times count in microseconds since 1970, days in days: in UTC where they have a zone, else as they are written. So
+    the hour of 9:00 in New York is 13 in summer; for the hour there, store times without a zone.
+    """
 
     column: str | None = None
     """The raw column; without it, the one that has the field's name."""
@@ -36,10 +48,10 @@ class Rule(Settings):
     """Of kind quantile: how many bins."""
     width: float = Field(1.0, gt=0)
     """Of kind width: how wide a bin is."""
-    edges: tuple[float, ...] = ()
-    """Of kind quantile: where bins begin; fitted on the training rows where none are given."""
+    edges: Annotated[tuple[float, ...], AfterValidator(_rising)] = ()
+    """Of kind quantile: where bins begin, rising; fitted on the training rows where none are given."""
     time_format: str = "%y%m%d%H"
-    """Of kinds hour, weekday and weekend: how the time is written."""
+    """Of kinds hour, weekday and weekend: how the time is written, where it is neither a time nor 2024-06-01 13:00."""
     separator: str | None = Field(None, min_length=1)
     """Splits text into several values, which are pooled by their mean; lists need none."""
     longest: int = Field(16, ge=1, le=1000)
@@ -68,21 +80,26 @@ class Rule(Settings):
         return pc.list_slice(column, 0, self.longest)
 
     def apply(self, column: pa.Array) -> pa.Array:
-        """The field's values, int64 or text, of raw values; null stays null."""
+        """The field's values of raw values: int64 of bins and parts of a time; of categories a number, time or text.
+
+        Null stays null, and NaN is null.
+        """
         column = _plain(column)
         if self.kind == "category":
             return column
         if self.is_number:
-            numbers, known, bad = _numbers(column)
-            return pa.array(np.where(bad, NO_NUMBER, self._bins(numbers)), mask=~known & ~bad)
+            found, known, bad = numbers_in(column)
+            return pa.array(np.where(bad, NO_NUMBER, self._bins(found)), mask=~known & ~bad)
         return self._time_part(column)
 
     def times(self, column: pa.Array) -> pa.Array:
         """Times of raw values of kind hour, weekday or weekend; text that is no time becomes null."""
         column = _plain(column)
         if pa.types.is_temporal(column.type):
-            return column
-        return pc.strptime(column.cast(pa.string()), format=self.time_format, unit="s", error_is_null=True)
+            return column.cast(MOMENT) if pa.types.is_date(column.type) else column
+        column = column.cast(pa.string())
+        found = pc.strptime(column, format=self.time_format, unit="s", error_is_null=True).cast(MOMENT)
+        return found if found.null_count == column.null_count else pc.coalesce(found, moments(column))
 
     def quantiles(self, parts: Iterable[tuple[NDArray[np.float64], NDArray[np.int64]]], total: int) -> "Rule":
         """The rule with edges fitted on numbers in rising order and how often each is there, part by part."""
@@ -94,7 +111,13 @@ class Rule(Settings):
             places = np.searchsorted(reached, wanted[wanted > done])
             edges |= dict.fromkeys(numbers[places[places < len(numbers)]].tolist())
             done += int(counts.sum())
-        return self.model_copy(update={"edges": tuple(edges)})
+        try:
+            return self.model_copy(update={"edges": _rising(tuple(edges))})
+        except ValueError as error:
+            raise DataError(
+                "Quantiles of a column do not rise: it holds numbers that the engine cannot order. Write them as plain "
+                "numbers, or use the kind 'width' or 'log-squared'."
+            ) from error
 
     def _bins(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
         if self.kind == "width":
@@ -116,14 +139,14 @@ class Rule(Settings):
 def not_numbers(column: pa.Array) -> list[str]:
     """The texts of a column that are no numbers."""
     column = _plain(column)
-    _, _, bad = _numbers(column)
+    _, _, bad = numbers_in(column)
     return [str(value) for value in pc.unique(column.filter(pa.array(bad))).to_pylist()]
 
 
 def numbers_of(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """A raw column as numbers, and which of them are known: neither null nor text that is none."""
-    numbers, known, bad = _numbers(_plain(column))
-    return numbers, known & ~bad
+    found, known, bad = numbers_in(_plain(column))
+    return found, known & ~bad
 
 
 @cache
@@ -136,16 +159,23 @@ def _log_squared_edges() -> NDArray[np.float64]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """One of few types: int64, double, text, time or a list; other types become text."""
+    """One of few types: int64, uint64, double without NaN, text, time or a list; other types become text."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if pa.types.is_fixed_size_list(column.type):
+        return column.cast(pa.list_(column.type.value_type))
     if pa.types.is_integer(column.type):
-        return column.cast(pa.int64(), safe=False)
+        return column if pa.types.is_uint64(column.type) else column.cast(pa.int64())
+    if column.type == _SPARK_UINT64:
+        return column.cast(pa.uint64(), safe=False)
     if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
-        return column.cast(pa.float64())
-    if pa.types.is_temporal(column.type) or _is_list(column.type):
+        column = column.cast(pa.float64())
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
+    if pa.types.is_temporal(column.type):
+        return plain_times(column)
+    if _is_list(column.type):
         return column
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         raise DataError("A column of bytes cannot be a field. Allowed: text, numbers, times, lists. Leave it out.")
@@ -154,19 +184,3 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-def _numbers(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Numbers, which are known, and which are text that is no number. Empty text and NaN are not known."""
-    bad = np.zeros(len(column), dtype=bool)
-    if pa.types.is_temporal(column.type):
-        column = column.cast(pa.int64())
-    if pa.types.is_string(column.type):
-        text = pc.utf8_trim_whitespace(column)
-        match = pc.match_substring_regex(text, NUMBER)
-        empty = pc.fill_null(pc.equal(text, ""), True)
-        bad = pc.fill_null(pc.and_(pc.invert(match), pc.invert(empty)), False).to_numpy(zero_copy_only=False)
-        column = pc.if_else(match, text, pa.scalar(None, pa.string())).cast(pa.float64())
-    numbers = pc.fill_null(column.cast(pa.float64(), safe=False), np.nan).to_numpy(zero_copy_only=False)
-    known = ~np.isnan(numbers)
-    return np.where(known, numbers, 0.0), known, bad

@@ -3,9 +3,9 @@
 | kind | fields | tensor | null |
 |---|---|---|---|
 | text | categories of text, dates or truth values | string (B,) | the graph's null text |
-| whole | categories of whole numbers | int64 (B,) | -2**63 |
+| whole | categories of whole numbers; uint64 by its bits | int64 (B,) | -2**63 |
 | number | bins of numbers, categories of broken numbers | double (B,) | NaN |
-| time | hour, weekday, weekend | int64 (B,), seconds since 1970 in local time | -2**63 |
+| time | hour, weekday, weekend | int64 (B,), seconds since 1970, in UTC where times have a zone | -2**63 |
 
 Text with a separator is split inside the graph. Other fields with several values a row take a tensor (B, K) of any K,
 and beside it `NAME.length` (B,), how many of the K count; an empty list is one null.
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.records import Record
+from fieldwise.data.convert import wholes
 from fieldwise.data.encoder import Encoder, FieldEncoder
 from fieldwise.data.rules import Rule, not_numbers, numbers_of
 
 Kind = Literal["text", "whole", "number", "time"]
 NULL_WHOLE: Final = -(2**63)
-_UNSEEN: Final = NULL_WHOLE + 1
-"""Stands for text that is no whole number, where whole numbers are the categories."""
-_WHOLE: Final = r"^(0|-?[1-9][0-9]{0,17})$"
+_UNSEEN: Final = -0x6A09E667F3BCC908
+"""Stands for what is no whole number, where whole numbers are the categories; no id is this one but by a freak."""
 
 
 class Input(Record):
@@ -72,7 +72,9 @@ def splits(field: FieldEncoder) -> bool:
 def feeds(encoder: Encoder, rows: Any) -> dict[str, NDArray[Any]]:
     """The tensors of raw rows: a dict of columns, or anything with an Arrow stream."""
     table, tensors = encoder.table(rows), {}
-    for field, entry in zip(encoder.fields, inputs_of(encoder), strict=True):
+    pairs = zip(encoder.fields, inputs_of(encoder), strict=True)
+    # of fields that share a tensor, the one that knows most values says how they are written
+    for field, entry in sorted(pairs, key=lambda pair: pair[0].vocabulary.cardinality):
         column = table[entry.column].combine_chunks()
         if entry.several:
             tensors[entry.name], tensors[entry.length_name] = _lists(field, entry, column)
@@ -121,17 +123,20 @@ def _values(field: FieldEncoder, entry: Input, column: pa.Array) -> NDArray[Any]
         return np.where(known, numbers, np.nan)
     if entry.kind == "time":
         times = field.rule.times(column)
-        if pa.types.is_timestamp(times.type) and times.type.tz is not None:
-            times = pc.local_timestamp(times)
         return _filled(pc.floor_temporal(times, unit="second").cast(pa.timestamp("s")).cast(pa.int64()), NULL_WHOLE)
     plain = Rule().apply(column)
     if entry.kind == "text":
-        return np.asarray(plain.cast(pa.string()).fill_null(entry.null).to_pylist(), dtype=object)
-    if pa.types.is_integer(plain.type):
-        return _filled(plain, NULL_WHOLE)
-    text = plain.cast(pa.string())
-    whole = pc.if_else(pc.match_substring_regex(text, _WHOLE), text, pa.scalar(str(_UNSEEN)))
-    return _filled(whole.cast(pa.int64()), NULL_WHOLE)
+        texts = _split(field, plain) if splits(field) else field.vocabulary.texts(plain)
+        return np.asarray(texts.fill_null(entry.null).to_pylist(), dtype=object)
+    whole = pc.if_else(plain.is_null(), NULL_WHOLE, pc.fill_null(wholes(plain), _UNSEEN))
+    return _filled(whole, NULL_WHOLE)
+
+
+def _split(field: FieldEncoder, column: pa.Array) -> pa.Array:
+    """Text whose parts are written as the vocabulary writes them; the graph splits it."""
+    lists = pc.split_pattern(column.cast(pa.string()), field.rule.separator)
+    parts = pa.ListArray.from_arrays(lists.offsets, field.vocabulary.texts(lists.values), mask=lists.is_null())
+    return pc.binary_join(parts, field.rule.separator)
 
 
 def _filled(column: pa.Array, null: int) -> NDArray[np.int64]:

@@ -83,11 +83,11 @@ class Front:
         keys = {"text": null, "whole": NULL_WHOLE, "number": math.nan}
         vocabulary = field.vocabulary.values
         known = vocabulary.cast(pa.string()) if kind == "text" else vocabulary
-        listed = [keys[kind] if value is None else value for value in known.to_pylist()] or [keys[kind]]
-        ids = np.arange(1, len(listed) + 1) if len(known) else np.zeros(1, np.int64)
+        ids = {value: id_ for id_, value in enumerate(known.to_pylist(), 1)}
+        ids[keys[kind]] = ids.pop(None, UNKNOWN)  # what stands for null is no value
         attributes = {
-            "keys_tensor": _tensor(listed, _TYPES[kind]),
-            "values_tensor": _tensor(ids, ir.DataType.INT64),
+            "keys_tensor": _tensor(list(ids), _TYPES[kind]),
+            "values_tensor": _tensor(list(ids.values()), ir.DataType.INT64),
             "default_tensor": _tensor([UNKNOWN], ir.DataType.INT64),
         }
         return self.tape.op("LabelEncoder", [values], attributes, domain="ai.onnx.ml")

@@ -55,11 +55,12 @@ class RawRows:
             yield from file.iter_batches(BATCH, columns=list(columns))
 
     def _text(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        one = len(self._schema(path)) == 1  # then an empty line is a row that holds null
         with pa.input_stream(path, compression="detect") as file:
             yield from csv.open_csv(
                 file,
                 csv.ReadOptions(block_size=_BLOCK, column_names=self._header or None),
-                csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True),
+                csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True, ignore_empty_lines=not one),
                 csv.ConvertOptions(
                     column_types=dict.fromkeys(columns, pa.string()),
                     include_columns=list(columns),

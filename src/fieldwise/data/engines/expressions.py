@@ -225,7 +225,9 @@ def _spool(rows: Rows, work: Path) -> Files:
 
 
 def _number(column: Any) -> Any:
-    return column if column.type().is_numeric() else column.cast("string").try_cast("float64")
+    """What orders a column as `rules.numbers_of` does."""
+    ordered = column.type().is_numeric() or column.type().is_temporal()
+    return column if ordered else column.cast("string").strip().try_cast("float64")
 
 
 def _looks_like_numbers(files: Files, column: str) -> bool:

@@ -49,6 +49,7 @@ class _Session:
         settings = {
             "spark.driver.memory": f"{engine.memory}m",
             "spark.sql.session.timeZone": "UTC",
+            "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
             "spark.sql.csv.parser.columnPruning.enabled": "false",  # else rows with too few columns go unseen
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
