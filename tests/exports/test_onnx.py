@@ -100,7 +100,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Predictor, pa.Table
         "parts": Rule(kind="width", width=1.0, separator=";"),
         "words": Rule(separator="|"),
         "price": Rule(kind="quantile", bins=7),
-        "text": Rule(column="price"),
+        "text": Rule(column="price", kind="category"),
     }
     folder = tmp_path_factory.mktemp("typed")
     data = prepare(Frame(frame=table, label="click", fields=fields), folder / "data")
