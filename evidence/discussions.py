@@ -70,6 +70,20 @@ def by_variant(*data: Evidence) -> list[Evidence]:
     ]  # fmt: skip
 
 
+def noticed(*data: Evidence) -> Lines:
+    """How many seeds leave the timestamp out, and what became of those that did and did not."""
+    rows = []
+    for evidence in data:
+        grid, place = Grid(evidence), list(evidence.about.fields).index("timestamp")
+        for model, budget in grid.places:
+            for method in grid.methods:
+                cells = grid.cells(model, budget, method)
+                groups = [[cell for cell in cells if bool(cell.widths[place]) is kept] for kept in (False, True)]
+                texts = [spread(group) if group else "" for group in groups]
+                rows.append((model, budget, method, f"{len(groups[0])} of {len(cells)}", *texts))
+    return table(("model", "budget", "method", "without timestamp", "test AUC without it", "test AUC with it"), rows)
+
+
 def variant_gaps(figure: "Figure", *data: Evidence) -> None:
     """For each choice of fields, every method less `uniform`."""
     gaps(figure, *by_variant(*data))

@@ -103,7 +103,7 @@ def test_data_is_whole_and_of_the_settings_file_that_stands_beside_it(path: Path
 
 def made_up(name: str) -> Evidence:
     draw, chosen = random.Random(name), resolved(name)
-    fields = {"user": 60, "movie": 40, "genres": 9}
+    fields = {"user": 60, "movie": 40, "genres": 9, "timestamp": 30}
     values = json.loads(json.dumps(chosen.values()))
     about = About(
         name=name, machine="m", device="cpu", jobs=1, versions={}, commit="0" * 12, settings=values, fields=fields
@@ -123,7 +123,7 @@ def pretrained(draw: random.Random, seed: int) -> Pretrained:
 
 
 def cell(draw: random.Random, model: str, seed: int, method: str | None = None, budget: str | None = None) -> Cell:
-    widths = [draw.randint(0, 8) for _ in range(3)]
+    widths = [draw.randint(0, 8) for _ in range(4)]
     return Cell(
         model=model, method=method, budget=budget, seed=seed, auc=draw.uniform(0.8, 0.9), log_loss=0.3,
         valid_auc=draw.uniform(0.8, 0.9), valid_log_loss=0.3, widths=widths, embedding=60 * widths[0] + 9,
