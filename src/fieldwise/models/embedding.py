@@ -25,6 +25,7 @@ class FieldEmbedding(nn.Module):
         """How tables are read; an optimiser that moves rows only when they are read puts itself here."""
         self.groups, self._runs = by_width(layout), runs(layout.widths)
         """The fields of each width above 0."""
+        self._lengths = {w: runs(tuple(layout.schema.lengths[j] for j in own)) for w, own in self.groups.items()}
         self.tables = nn.ParameterDict()
         for width, fields in self.groups.items():
             counts = [layout.schema.cardinalities[j] for j in fields]
@@ -91,7 +92,7 @@ class FieldEmbedding(nn.Module):
         found = self.reader(self.tables[str(width)], rows).at_places() * there.unsqueeze(2)  # (B, places, width)
         # neighbours with equally many places are summed together; an index_add would be a ScatterND in an ONNX graph,
         # where ONNX Runtime's threads lose sums that meet in one place
-        lengths = runs(tuple(self.layout.schema.lengths[j] for j in self.groups[width]))
+        lengths = self._lengths[width]
         sizes = [length * fields for length, fields in lengths]
         pools = zip(lengths, found.split(sizes, 1), there.split(sizes, 1), strict=True)
         return torch.cat([_means(part, known, length) for (length, _), part, known in pools], dim=1)
