@@ -55,9 +55,10 @@ class DeepFMHead(SummedHead):
 
     def of_sums(self, sums: Tensor) -> Tensor:
         """Logits (B,)."""
-        first = sums[:, self.common : -1] + self.mlp.get_parameter("0.bias")
-        deep: Tensor = self.out(self.mlp[1:](first))
-        return pairwise_of_sums(sums, self.common) + deep.squeeze(1)
+        bias = self.mlp.get_parameter("0.bias")
+        total, first, squares = sums.split([self.common, len(bias), 1], 1)  # one gradient, where slices have one each
+        deep: Tensor = self.out(self.mlp[1:](first + bias))
+        return pairwise_of_sums(total, squares) + deep.squeeze(1)
 
     def slices(self, mask: Mask) -> Slices:
         """Rows of the lift go with columns, inputs of the MLP with whole fields."""

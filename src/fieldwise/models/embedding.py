@@ -1,7 +1,7 @@
 """The tables of all fields, and the flat vector they give."""
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -75,9 +75,8 @@ class FieldEmbedding(nn.Module):
         each = [self.layout.schema.cardinalities[j] for j in fields]
         if found.rows is None:
             return each
-        ends = torch.searchsorted(found.rows, torch.tensor(each).cumsum(0))
-        counts: list[int] = ends.diff(prepend=ends.new_zeros(1)).tolist()
-        return counts
+        ends = torch.searchsorted(found.rows, torch.tensor(list(accumulate(each)))).tolist()
+        return [end - start for start, end in pairwise([0, *ends])]
 
     def _own(self, ids: Tensor, width: int) -> Tensor:
         """The ids of the fields of one width."""

@@ -41,7 +41,7 @@ class FMHead(SummedHead):
 
     def of_sums(self, sums: Tensor) -> Tensor:
         """Logits (B,)."""
-        return pairwise_of_sums(sums, self.common) + self.bias
+        return pairwise_of_sums(*sums.split([self.common, 1], 1)) + self.bias
 
     def slices(self, mask: Mask) -> Slices:
         """Rows of the lift go with their columns."""

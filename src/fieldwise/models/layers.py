@@ -32,6 +32,8 @@ class Lift(nn.Module):
 
     def maps(self, fields: list[int]) -> Tensor:
         """The maps of some fields of equal width, (fields, width, D)."""
+        if len(self._runs) == 1:
+            return self.weight.unflatten(0, (len(fields), -1))
         each = self.weight.split(self._layout.widths)
         return torch.stack([each[j] for j in fields])
 
@@ -57,9 +59,9 @@ def pairwise(x: Tensor) -> Tensor:
     return pairs
 
 
-def pairwise_of_sums(sums: Tensor, width: int) -> Tensor:
-    """The same, of the fields' sum in the first columns and the sum of their squares, times -1/2, in the last."""
-    return sums[:, :width].square().sum(1).mul(0.5) + sums[:, -1]
+def pairwise_of_sums(total: Tensor, squares: Tensor) -> Tensor:
+    """The same, of the fields' sum (B, D) and the sum of their squares, times -1/2, (B, 1)."""
+    return total.square().sum(1).mul(0.5) + squares.squeeze(1)
 
 
 class _Pairwise(torch.autograd.Function):

@@ -82,7 +82,7 @@ def _sorted(rows: Tensor, below: int) -> tuple[Tensor, Tensor]:
     if rows.is_cuda or below > 2**16:
         return torch.sort(rows)
     order = torch.from_numpy(np.argsort(rows.numpy().astype(np.uint16), kind="stable"))  # by digits: 7 times as quick
-    return rows[order], order
+    return rows.index_select(0, order), order
 
 
 Reader = Callable[[nn.Parameter, Tensor], Found]

@@ -45,7 +45,8 @@ def by_rows(model: CTRModel) -> Forward:
     distinct, columns = Distinct(), _columns(model.layout.widths)
 
     def logits(ids: Tensor, gate: Tensor | None = None) -> Tensor:
-        sums = []
+        sums, of_first_order = [], None
+        single = None if first_order is None else distinct.of(first_order.find(ids, 1))
         for width, fields in embedding.groups.items():
             found = distinct.of(embedding.find(ids, width))
             counts = embedding.counts(found, fields)
@@ -53,12 +54,17 @@ def by_rows(model: CTRModel) -> Forward:
             if gate is not None:
                 maps = maps * gate[columns[fields, :width]].unsqueeze(2)  # what multiplies a column multiplies its map
                 weights = weights.detach() if gate.requires_grad else weights  # the gate's gradient alone is wanted
-            sums.append(bag(_features(weights, maps, counts, head.common), found.places))
-        of_fields = head.of_sums(torch.stack(sums).sum(0) if len(sums) > 1 else sums[0])
-        if first_order is None:
-            return of_fields
-        found = distinct.of(first_order.find(ids, 1))
-        return of_fields + bag(found.weights, found.places).squeeze(1)
+            features = _features(weights, maps, counts, head.common)
+            if single is not None and single.places is found.places:  # all fields in one table: one bag for both
+                both = bag(torch.cat([features, single.weights], 1), found.places)
+                of_fields, of_first_order = both.split([features.shape[1], 1], 1)
+                sums.append(of_fields)
+            else:
+                sums.append(bag(features, found.places))
+        of_sums = head.of_sums(torch.stack(sums).sum(0) if len(sums) > 1 else sums[0])
+        if single is None:
+            return of_sums
+        return of_sums + (bag(single.weights, single.places) if of_first_order is None else of_first_order).squeeze(1)
 
     return logits
 

@@ -41,9 +41,9 @@ class Optimiser:
                 continue
             self._rows.append(rows)
             self._place |= {table: (rows, place) for place, table in enumerate(tables)}
-        others = [weight for weight in model.parameters() if weight not in self._place]
-        on_gpu = any(weight.is_cuda for weight in others)
-        self._adam = torch.optim.Adam(others, lr=learning_rate, fused=True, capturable=on_gpu)
+        self._dense = [weight for weight in model.parameters() if weight not in self._place]
+        on_gpu = any(weight.is_cuda for weight in self._dense)
+        self._adam = torch.optim.Adam(self._dense, lr=learning_rate, fused=True, capturable=on_gpu)
 
     @property
     def same_shapes(self) -> bool:
@@ -74,7 +74,8 @@ class Optimiser:
 
     def forget(self) -> None:
         """Drops the last step's gradients."""
-        self._adam.zero_grad(set_to_none=True)
+        for weight in self._dense:  # zero_grad takes 0.05 to 0.1 ms for the same, as much as a layer
+            weight.grad = None
 
     def step(self) -> None:
         """Moves all weights by the gradients that a backward pass has left."""
