@@ -4,8 +4,8 @@
     python benchmarks/against.py --shape movielens --environments .
 
 criteo: steps alone, batches in memory; movielens: whole epochs, each with its own loader. Every contender is a
-process of its own (rivals/), runs with the Python of its own environment, and waits while another is timed; a round is
-one turn of each. The first turn of each is not counted. benchmarks/README.md says how to make the environments.
+process of its own (rivals/), runs with the Python of its own environment, and is halted while another is timed; a round
+is one turn of each. The first turn of each is not counted. benchmarks/README.md says how to make the environments.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -63,14 +64,28 @@ class Process:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    def prepare(self, job: dict[str, Any]) -> None:
+        """Builds its model, and halts."""
+        self.about = self.ask("prepare", job=job)
+        self._process.send_signal(signal.SIGSTOP)
+
+    def turn(self) -> dict[str, Any]:
+        """One turn; all others are halted, so that no thread of theirs disturbs."""
+        others_busy = busy()
+        self._process.send_signal(signal.SIGCONT)
+        answer = self.ask("turn")
+        self._process.send_signal(signal.SIGSTOP)
+        return {"others_busy": others_busy, **answer}
+
     def stop(self) -> None:
         """Ends the process, with its peak of memory."""
+        self._process.send_signal(signal.SIGCONT)
         self.about |= self.ask("stop")
         self._process.wait()
 
     def end(self) -> None:
         """Ends the process where something went wrong; one that has stopped is not touched."""
-        self._process.terminate()
+        self._process.kill()  # a halted one hears nothing else
         self._process.wait()
 
 
@@ -83,11 +98,11 @@ def measure(names: dict[str, str], job: dict[str, Any], rounds: int) -> dict[str
             for file in ("ids.npy", "labels.npy"):
                 (folder / file).symlink_to(Path(job["folder"]) / file)
             processes.append(Process(name, python, folder))
-            processes[-1].about = processes[-1].ask("prepare", job={**job, "folder": str(folder)})
+            processes[-1].prepare({**job, "folder": str(folder)})
         for number in range(rounds + 1):
             first = number % len(processes)
             for process in processes[first:] + processes[:first]:
-                process.turns.append({"others_busy": busy(), **process.ask("turn")})
+                process.turns.append(process.turn())
         for process in processes:
             process.stop()
     finally:

@@ -142,9 +142,11 @@ def test_a_masked_column_whose_return_lowers_the_loss_comes_back(start: Task) ->
     assert values.grad is not None
     helps = values.grad[:4] < 0
     assert helps.any(), "the return of some column lowers the loss"
+    returned = torch.zeros(4, dtype=torch.bool)  # at any time: near zero a column comes and goes
     for batch in islice(start.valid.endless(256), 200):
         stage._gate_step(batch)
-    assert stage.gate.live()[:4][helps].all()
+        returned |= stage.gate.live()[:4]
+    assert returned[helps].all()
     assert int(stage.trace.tensors()["reactivated"].sum()) >= int(helps.sum())
 
 

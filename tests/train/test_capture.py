@@ -4,6 +4,9 @@ import pytest
 import torch
 
 from fieldwise.core.budget import Budget
+from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.fm import FM
+from fieldwise.models.model import Model
 from fieldwise.searches.gated import HAM, HamP
 from fieldwise.searches.search import Search, search
 from fieldwise.train import loop
@@ -38,3 +41,13 @@ def test_a_recorded_search_is_the_plain_one(on_gpu: Task, monkeypatch: pytest.Mo
     plain = search(start, settings, Budget.columns(8)).traces[0].tensors()
     assert torch.equal(recorded["live"], plain["live"])
     assert torch.allclose(recorded["scores"], plain["scores"], atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", [FM(width=4), DCNv2(width=4)])
+def test_the_same_training_gives_the_same_numbers_twice(on_gpu: Task, model: Model) -> None:
+    again = Task(on_gpu.schema, on_gpu.train_rows, on_gpu.valid_rows, model, 3, "cuda")
+    once, twice = (pretrain(again, FAST) for _ in range(2))
+    assert [(e.loss, e.auc) for e in once.history] == [(e.loss, e.auc) for e in twice.history]
+    for mine, other in zip(once.model.parameters(), twice.model.parameters(), strict=True):
+        assert torch.equal(mine, other)

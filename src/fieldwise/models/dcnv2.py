@@ -3,6 +3,7 @@
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
@@ -43,8 +44,9 @@ class DCNv2Head(Head):
         """Logits (B,) of the embedding v (B, S)."""
         x = v
         for layer in self.cross:
-            x = torch.addcmul(x, v, layer(x))  # (B, S); a column that is 0 in v stays 0
-        logits: Tensor = self.out(torch.cat([x, self.mlp(v)], dim=1))
+            x = x + v * layer(x)  # (B, S); a column that is 0 in v stays 0
+        of_crossed, of_deep = self.out.weight.split([x.shape[1], self.out.in_features - x.shape[1]], 1)
+        logits = functional.linear(x, of_crossed, self.out.bias) + functional.linear(self.mlp(v), of_deep)
         return logits.squeeze(1)
 
     def slices(self, mask: Mask) -> Slices:

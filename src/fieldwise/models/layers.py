@@ -1,7 +1,7 @@
 """Pieces that heads are built from."""
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ class Lift(nn.Module):
     def maps(self, fields: list[int]) -> Tensor:
         """The maps of some fields of equal width, (fields, width, D)."""
         if len(self._runs) == 1:
-            return self.weight.unflatten(0, (len(fields), -1))
+            return self.weight.view(len(fields), -1, self.weight.shape[1])
         each = self.weight.split(self._layout.widths)
         return torch.stack([each[j] for j in fields])
 
@@ -41,7 +41,24 @@ class Lift(nn.Module):
         """Some fields of equal width, (B, fields, D)."""
         if not width:
             return v.new_zeros(v.shape[0], fields, self.weight.shape[1])  # len(v) would fix B where a graph is exported
-        return torch.einsum("bfw,fwd->bfd", v.unflatten(1, (fields, width)), weight.unflatten(0, (fields, width)))
+        fields_of_v, maps = v.unflatten(1, (fields, width)), weight.unflatten(0, (fields, width))
+        if v.is_cuda and weight.requires_grad:
+            return _in_parts(fields_of_v, maps)
+        return torch.einsum("bfw,fwd->bfd", fields_of_v, maps)
+
+
+PARTS: Final = 16
+"""Of a batch, for a GPU."""
+
+
+def _in_parts(v: Tensor, maps: Tensor) -> Tensor:
+    """Fields (B, F, width) through their maps (F, width, D), parts of the batch side by side.
+
+    A map's gradient is a sum over the batch. Taken whole, a GPU would leave most of itself idle over so small a result.
+    """
+    parts = math.gcd(len(v), PARTS)
+    each = v.unflatten(0, (parts, -1))
+    return torch.einsum("pbfw,pfwd->pbfd", each, maps.expand(parts, *maps.shape)).flatten(0, 1)
 
 
 def mlp(inputs: int, hidden: tuple[int, ...], dropout: float) -> nn.Sequential:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fieldwise.models import exact
+
 
 @dataclass(frozen=True)
 class ByRow:
@@ -44,7 +46,10 @@ class Found:
         """The row at each place, (B, n, width)."""
         numbers = self.places.numbers
         if self.weights.is_cuda:
-            return functional.embedding(numbers, self.weights)
+            if not self.weights.requires_grad:
+                return functional.embedding(numbers, self.weights)
+            taken: Tensor = _Take.apply(self.weights, numbers)  # type: ignore[no-untyped-call]
+            return taken
         if self.places.by_row:
             found: Tensor = _Gather.apply(self.weights, self.places)  # type: ignore[no-untyped-call]
             return found
@@ -114,6 +119,25 @@ class _Gather(torch.autograd.Function):
         """(B, n, width) to (R, width)."""
         back = ctx.places.by_row
         return functional.embedding_bag(back.order, grads[0].flatten(0, 1).contiguous(), back.starts, mode="sum"), None
+
+
+class _Take(torch.autograd.Function):
+    """Rows at places on a GPU, number by number: its kernels for whole rows are slow where rows are narrow."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, numbers: Tensor) -> Tensor:
+        """(R, width) to (B, n, width)."""
+        count, width = weights.shape
+        ctx.save_for_backward(numbers)
+        ctx.count = count
+        columns = torch.arange(width, device=weights.device)
+        return weights.take(numbers.long().unsqueeze(2) * width + columns)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """(B, n, width) to (R, width)."""
+        (numbers,) = ctx.saved_tensors
+        return exact.sums(grads[0].flatten(0, 1), numbers.flatten(), ctx.count), None
 
 
 class _Bag(torch.autograd.Function):

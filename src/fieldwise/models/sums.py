@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fieldwise.models.model import CTRModel, Head
 from fieldwise.models.reading import Distinct, bag
@@ -35,11 +35,17 @@ Forward = Callable[..., Tensor]
 """Logits (B,) of ids (B, F), and of a gate (S,) that multiplies the embedding where one is given."""
 
 
+def goes_by_rows(model: nn.Module) -> bool:
+    """Whether `by_rows` computes it row by row."""
+    if not (isinstance(model, CTRModel) and isinstance(model.head, SummedHead) and model.embedding.groups):
+        return False
+    return max(model.layout.schema.lengths) == 1 and not next(model.parameters()).is_cuda
+
+
 def by_rows(model: CTRModel) -> Forward:
     """The model by less work, where the model allows it: for training and searching on a CPU."""
     head, embedding, first_order = model.head, model.embedding, model.first_order
-    pooled = max(model.layout.schema.lengths) > 1
-    if pooled or next(model.parameters()).is_cuda or not (isinstance(head, SummedHead) and embedding.groups):
+    if not (isinstance(head, SummedHead) and goes_by_rows(model)):
         return model
 
     distinct, columns = Distinct(), _columns(model.layout.widths)

@@ -23,6 +23,7 @@ from fieldwise.train.memory import keep_freed
 from fieldwise.train.optimiser import Method, Optimiser
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
+from fieldwise.train.threads import worth
 
 CHECK_EVERY: Final = {"cpu": 100, "cuda": 1000}
 """Steps between looks at the loss and at the gate; each look waits for a GPU."""
@@ -180,7 +181,7 @@ class _Work:
         losses = torch.zeros(steps, device=task.torch_device)
         valid = task.valid.endless(size)
         check, done = CHECK_EVERY[task.torch_device.type], 0
-        with self.optimiser.reading():
+        with worth(self._model, size * task.schema.places), self.optimiser.reading():
             for step, batch in enumerate(task.train.shuffled(size)):
                 if len(batch.labels) < 2:
                     continue  # batch normalisation needs two rows
