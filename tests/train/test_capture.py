@@ -1,5 +1,7 @@
 """A recorded step must do what the plain one does."""
 
+import gc
+
 import pytest
 import torch
 
@@ -9,7 +11,8 @@ from fieldwise.models.fm import FM
 from fieldwise.models.model import Model
 from fieldwise.searches.gated import HAM, HamP
 from fieldwise.searches.search import Search, search
-from fieldwise.train import loop
+from fieldwise.train import capture, loop
+from fieldwise.train.capture import WARM_UP, Captured
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.train.test_training import numbers
@@ -51,3 +54,31 @@ def test_the_same_training_gives_the_same_numbers_twice(on_gpu: Task, model: Mod
     assert [(e.loss, e.auc) for e in once.history] == [(e.loss, e.auc) for e in twice.history]
     for mine, other in zip(once.model.parameters(), twice.model.parameters(), strict=True):
         assert torch.equal(mine, other)
+
+
+def recorded_and_lost(x: torch.Tensor) -> None:
+    """Leaves a recording as garbage that only the collector frees."""
+    cycle: list[object] = [step := Captured(lambda y: y + 1)]
+    cycle.append(cycle)
+    for _ in range(WARM_UP + 2):
+        step(x)
+
+
+@pytest.mark.gpu
+def test_garbage_of_an_earlier_recording_does_not_spoil_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(1000, device="cuda")
+    monkeypatch.setattr(capture.gc, "collect", lambda: 0)  # else nothing would be left to free
+    threshold = gc.get_threshold()
+
+    def step(y: torch.Tensor) -> torch.Tensor:
+        made = [[number] for number in range(2000)]  # as many objects as make the collector run
+        return (y * len(made)).sum()
+
+    try:
+        gc.set_threshold(50, 1, 1)
+        for _ in range(20):
+            recorded_and_lost(x)
+            new = Captured(step)
+            assert [float(new(x)) for _ in range(WARM_UP + 2)] == [2e6] * (WARM_UP + 2)
+    finally:
+        gc.set_threshold(*threshold)

@@ -1,6 +1,8 @@
 """A training step as one CUDA graph: the GPU repeats it without being told each kernel anew."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import torch
@@ -53,5 +55,18 @@ class Captured:
     def _record(self, inputs: tuple[Tensor, ...]) -> None:
         self._inputs = tuple(given.clone() for given in inputs)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with _no_garbage_collected(), torch.cuda.graph(self._graph):
             self._output = self._step(*self._inputs)
+
+
+@contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """While it lasts, Python's collector rests: an earlier recording that it happened to free would spoil this one."""
+    resting = not gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if not resting:
+            gc.enable()
