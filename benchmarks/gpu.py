@@ -21,7 +21,7 @@ import json
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +33,7 @@ from encoded_rows import SHAPES, write
 import fieldwise as fw
 from fieldwise.core.names import resolve
 from fieldwise.data.store import Split
-from fieldwise.models import MODELS
+from fieldwise.models import MODELS, exact
 from fieldwise.train import loop
 from fieldwise.train.stages import Pretrain
 
@@ -80,10 +80,44 @@ def step_limit(task: fw.Task, model: Any, batch: int, precision: str) -> float:
     return max(bytes_moved / bandwidth, operations / (half if precision == "bfloat16" else single))
 
 
+def ways_of_summing(width: int, batch: int = 8192) -> dict[str, float]:
+    """Milliseconds for the gradient of a table that rows of Criteo's shape read, by three ways."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(SHAPES["criteo"], batch, Path(folder))
+        ids = np.load(Path(folder) / "ids.npy")
+    counts = np.array(SHAPES["criteo"].cardinalities)
+    rows = torch.from_numpy((ids + counts.cumsum() - counts).astype(np.int32)).cuda().flatten()
+    count, values = int(counts.sum()), torch.randn(len(rows), width, device="cuda")
+    ways: dict[str, Callable[[], torch.Tensor]] = {
+        "sorted, by torch": lambda: torch.ops.aten.embedding_dense_backward(values, rows, count, -1, False),
+        "in whole numbers": lambda: exact.sums(values, rows, count),
+        "floats in any order": lambda: torch.zeros(count, width, device="cuda").index_add_(0, rows, values),
+    }
+    return {name: round(timed(way), 4) for name, way in ways.items()}
+
+
+def timed(work: Callable[[], torch.Tensor], times: int = 50) -> float:
+    """Milliseconds of some kernels, recorded and replayed."""
+    for _ in range(3):
+        work()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    graph.replay()
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    began.record()
+    for _ in range(times):
+        graph.replay()
+    ended.record()
+    torch.cuda.synchronize()
+    return float(began.elapsed_time(ended)) / times
+
+
 def main() -> None:
     """Both shapes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu.json")
+    parser.add_argument("--commit", help="of the code that runs; the one checked out, if left out")
     given = parser.parse_args()
     cases: list[tuple[str, dict[str, Any]]] = []
     for model in ("fm", "deepfm", "autoint", "dcnv2"):
@@ -101,16 +135,17 @@ def main() -> None:
     results["movielens dcnv2, step by step"] = train("movielens", 590_856, "dcnv2", 2048, 4)
     loop.Captured = captured  # type: ignore[misc]
     print(f"{'movielens dcnv2, step by step':26} {results['movielens dcnv2, step by step']}")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
-    )
+    sums = {f"width {width}": ways_of_summing(width) for width in (16, 1)}
+    print(f"ms of a table's gradient: {sums}")
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    commit = given.commit or subprocess.run(git, cwd=HERE, capture_output=True, text=True, check=False).stdout.strip()
     about = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "commit": commit.stdout.strip(),
+        "commit": commit,
     }
-    given.out.write_text(json.dumps({**about, "results": results}, indent=1) + "\n", encoding="utf-8")
+    given.out.write_text(json.dumps({**about, "results": results, "sums": sums}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

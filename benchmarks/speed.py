@@ -60,6 +60,8 @@ class Case:
     """How OpenMP's threads wait, of WAITING."""
     beside: int = 0
     """Busy processes at the same time."""
+    threads: int = 0
+    """Of all steps; 0 gives two, of which fieldwise takes as many as a step is worth."""
     folder: bool = False
     """Whether checkpoints are written, and the best one kept on disk instead of in memory; for pretrain."""
 
@@ -88,6 +90,13 @@ TABLES: Final[dict[str, list[Case]]] = {
         for beside in (0, 2)
         for model in ("fm", "dcnv2")
         for waiting in WAITING
+    ],
+    "threads": [
+        Case(f"{shape}, {model}, batch {batch}, {threads}", model, shape, batch=batch, threads=threads, steps=60)
+        for shape, batches in (("movielens", (512, 2048, 8192)), ("criteo", (512, 2048)))
+        for model in ("fm", "deepfm")
+        for batch in batches
+        for threads in (1, 2)
     ],
     "memory": [
         Case(f"{model}, {rows:.0e} rows", model=model, rows=int(rows), steps=10, folder=True)
@@ -123,6 +132,7 @@ def inside(case: Case) -> dict[str, float]:
     from fieldwise.data.store import Split
     from fieldwise.models import MODELS as NAMES
     from fieldwise.models.compact import compact
+    from fieldwise.train import threads as worth
     from fieldwise.train.loop import Silence
     from fieldwise.train.memory import forget_peak, peak_memory
     from fieldwise.train.stages import Pretrain, Retrain
@@ -136,7 +146,9 @@ def inside(case: Case) -> dict[str, float]:
         def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
             self.ends.setdefault(epoch, []).append(time.perf_counter())
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(case.threads or 2)
+    if case.threads:
+        worth.SMALL = 0  # type: ignore[misc]
     cardinalities = case.cardinalities()
     with tempfile.TemporaryDirectory() as folder:
         drawn = case.cardinalities(FEW) if case.same_rows else cardinalities
