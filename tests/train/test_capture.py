@@ -13,6 +13,7 @@ from fieldwise.searches.gated import HAM, HamP
 from fieldwise.searches.search import Search, search
 from fieldwise.train import loop
 from fieldwise.train.capture import WARM_UP, Captured
+from fieldwise.train.optimiser import LARGE
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.train.test_training import numbers
@@ -54,6 +55,23 @@ def test_the_same_training_gives_the_same_numbers_twice(on_gpu: Task, model: Mod
     assert [(e.loss, e.auc) for e in once.history] == [(e.loss, e.auc) for e in twice.history]
     for mine, other in zip(once.model.parameters(), twice.model.parameters(), strict=True):
         assert torch.equal(mine, other)
+
+
+@pytest.mark.gpu
+def test_rows_read_on_a_gpu_follow_dense_adam(on_gpu: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(on_gpu.schema, on_gpu.train_rows, on_gpu.valid_rows, FM(width=4), 3, "cuda")
+    once = FAST.model_copy(update={"epochs": 1})
+    dense = pretrain(task, once.model_copy(update={"optimiser": "dense-adam"}))
+    monkeypatch.setitem(LARGE, "cuda", 0)
+    by_rows = pretrain(task, once)
+    assert by_rows.history[-1].loss == pytest.approx(dense.history[-1].loss, rel=1e-3)
+    fresh = task.new_model()
+    for mine, other, before in zip(
+        *(m.embedding.parameters() for m in (by_rows.model, dense.model, fresh)), strict=True
+    ):
+        moved = (other - before).norm()
+        assert moved > 0.1
+        assert (mine - other).norm() < 0.05 * moved
 
 
 def recorded_and_lost(x: torch.Tensor) -> None:
