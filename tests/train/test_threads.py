@@ -38,7 +38,7 @@ class Threads(Silence):
 
 @pytest.mark.parametrize(
     ("model", "small", "expected"),
-    [(FM(), 2**15, 1), (DeepFM(), 2**15, 1), (FM(), 512 * 6, 2), (FM(), 512 * 6 + 1, 1), (DCNv2(), 2**15, 2)],
+    [(FM(), 2**16, 1), (DeepFM(), 2**16, 1), (FM(), 512 * 6, 2), (FM(), 512 * 6 + 1, 1), (DCNv2(), 2**16, 2)],
 )
 def test_steps_run_on_the_threads_they_are_worth(
     planted: Dataset, monkeypatch: pytest.MonkeyPatch, model: Model, small: int, expected: int

@@ -9,7 +9,7 @@ from torch import nn
 
 from fieldwise.models.sums import goes_by_rows
 
-SMALL: Final = 2**15
+SMALL: Final = 2**16
 """Ids a step: a step row by row that reads fewer is small operations one after the other."""
 
 
