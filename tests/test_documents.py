@@ -205,6 +205,23 @@ def test_the_page_about_speed_says_what_was_measured() -> None:
             lines.append(f"| {row['case']['name']} | {' | '.join(shown)} |")
     for name, row in results("gpu")["results"].items():
         lines.append(f"| {name} | {row['epoch_s']:.2f} | {row['samples_a_second'] / 1e6:.2f} | {row['share']:.1%} |")
+    ways = results("gpu")["sums"]
+    lines += [f"| {way} | {ways['width 16'][way]:.2f} | {ways['width 1'][way]:.2f} |" for way in ways["width 1"]]
     missing = [line for line in lines if line not in page]
     assert len(lines) > 10
     assert not missing
+
+
+@pytest.mark.parametrize("shape", ["criteo", "movielens"])
+def test_the_page_about_speed_says_how_others_fared(shape: str) -> None:
+    names = {"fuxictr": "fuxictr", "deepctr": "deepctr-torch", "recbole": "recbole", "torchrec": "torchrec"}
+    models = results(f"against-{shape}")["models"]
+    page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
+    for contender in models["fm"]:
+        cells = []
+        for found in models.values():
+            speed = f"{found[contender]['thousand_rows_a_second']['median']:.1f}" if contender in found else ""
+            ours = speed and contender.startswith("fieldwise")
+            cells.append(f"{speed} ({found[contender]['ratio']:.1f}x)" if ours else speed)
+        rows = [line for line in page if line.startswith(f"| {names.get(contender, 'fieldwise')}")]
+        assert any(line.endswith(" | " + " | ".join(cells) + " |") for line in rows), (contender, cells)

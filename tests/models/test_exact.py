@@ -38,6 +38,13 @@ def test_a_million_equal_values_in_one_row_fit(value: float) -> None:
     assert torch.equal(found, torch.tensor([[value]]) * 2**20)
 
 
+@pytest.mark.parametrize("wrong", [float("inf"), float("-inf"), float("nan")])
+def test_what_is_not_finite_does_not_become_so(wrong: float) -> None:
+    values, rows = given(1.0)
+    values[7, 1] = wrong
+    assert not exact.sums(values, rows, 50).isfinite().any()
+
+
 def test_rows_taken_number_by_number_have_the_gradients_of_plain_indexing() -> None:
     weights, numbers = torch.randn(9, 4, requires_grad=True), torch.randint(9, (5, 3), dtype=torch.int32)
     taken: torch.Tensor = reading._Take.apply(weights, numbers)  # type: ignore[no-untyped-call]

@@ -1,6 +1,7 @@
 """Small steps run on one thread, whatever torch was given."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import torch
@@ -52,6 +53,7 @@ def test_steps_run_on_the_threads_they_are_worth(
 
 def test_threads_come_back_after_an_error(planted: Dataset) -> None:
     model = Task.of(planted, FM(), device="cpu").new_model()
-    with pytest.raises(ZeroDivisionError), worth(model, 10):
-        assert torch.get_num_threads() == 1 / 0
+    with suppress(ValueError), worth(model, 10):
+        assert torch.get_num_threads() == 1
+        raise ValueError
     assert torch.get_num_threads() == 2

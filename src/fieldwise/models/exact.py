@@ -17,8 +17,10 @@ LEAST: Final = -64
 def sums(values: Tensor, rows: Tensor, count: int) -> Tensor:
     """The values (N, width) of each of `count` rows added up, (count, width); `rows` (N,) says whose each is."""
     bits = 62 - len(values).bit_length()  # all N of them may be the largest, and meet in one row
-    _, exponent = torch.frexp(torch.linalg.vector_norm(values, float("inf")))  # the largest is below 2^exponent
-    scale = torch.exp2(bits - exponent.clamp(min=LEAST)).to(values.dtype)
+    largest = torch.linalg.vector_norm(values, float("inf"))
+    _, exponent = torch.frexp(largest)  # it is below 2^exponent
+    scale = torch.exp2(bits - exponent.clamp(min=LEAST)) + 0 * largest  # of what is not finite, no sum may look finite
     whole = torch.zeros(count, values.shape[1], dtype=torch.int64, device=values.device)
     whole.index_add_(0, rows, (values * scale).long())
-    return whole / scale
+    found: Tensor = whole / scale
+    return found

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from fieldwise.core.schema import Layout
 from fieldwise.models.embedding import runs
 
+PARTS: Final = 16
+"""In which a batch goes through the lifts on a GPU."""
+
 
 class Lift(nn.Module):
     """A bias-free linear map per field from its own width to a common one: (B, S) to (B, F, D).
@@ -32,7 +35,7 @@ class Lift(nn.Module):
 
     def maps(self, fields: list[int]) -> Tensor:
         """The maps of some fields of equal width, (fields, width, D)."""
-        if len(self._runs) == 1:
+        if len(fields) == len(self._layout.widths):
             return self.weight.view(len(fields), -1, self.weight.shape[1])
         each = self.weight.split(self._layout.widths)
         return torch.stack([each[j] for j in fields])
@@ -45,10 +48,6 @@ class Lift(nn.Module):
         if v.is_cuda and weight.requires_grad:
             return _in_parts(fields_of_v, maps)
         return torch.einsum("bfw,fwd->bfd", fields_of_v, maps)
-
-
-PARTS: Final = 16
-"""Of a batch, for a GPU."""
 
 
 def _in_parts(v: Tensor, maps: Tensor) -> Tensor:

@@ -63,7 +63,6 @@ class Captured:
 def _no_garbage_collected() -> Iterator[None]:
     """While it lasts, Python's collector rests: an earlier recording that it happened to free would spoil this one."""
     resting = not gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield
