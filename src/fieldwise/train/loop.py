@@ -109,8 +109,8 @@ class Plan:
     """Added to the loss."""
     every_row: bool = False
     """Whether the penalty has a gradient in every row of every table."""
-    after_step: Callable[[], None] = lambda: None
-    """Called after every step on a training batch."""
+    after_step: Callable[[Optimiser], None] = lambda _: None
+    """Called after every step on a training batch, with the optimiser that has moved the weights."""
     same_steps: bool = False
     """Whether all steps run the same kernels on the same tensors, so that a GPU can record one and repeat it."""
     beside: Stateful | None = None
@@ -193,7 +193,7 @@ class _Work:
                     inputs += [other.ids, other.labels]
                 losses[step] = self._step(*inputs)
                 done = step + 1
-                plan.after_step()
+                plan.after_step(self.optimiser)
                 if (step + 1) % check == 0 or step + 1 == steps:
                     _check(losses[: step + 1], plan.stage, number, steps)
                 self._listener.step(plan.stage, number, step + 1, steps)

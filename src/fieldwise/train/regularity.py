@@ -6,11 +6,12 @@ step of its own (ours), V <- V M: a table of so many batches' rows is stepped on
 of all of them, so that the cost of a step does not grow with the table.
 """
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from fieldwise.core.settings import Settings
 from fieldwise.models.embedding import FieldEmbedding
@@ -18,6 +19,9 @@ from fieldwise.train.checkpoint import Tensors
 
 SELDOM: Final = 8
 """Steps between two steps of a small table."""
+
+Settle = Callable[[nn.Parameter, slice], None]
+"""Brings rows of a stacked table up to date, where they are moved only when they are read."""
 
 
 class SoftOrthogonality(Settings):
@@ -56,11 +60,12 @@ class OrthogonalSteps:
         self._every = {j: max(SELDOM, -(-rows[j] // batch)) for j, width in enumerate(embedding.layout.widths) if width}
         self.steps = 0
 
-    def step(self) -> None:
-        """After a step of the optimiser."""
+    def step(self, settle: Settle = lambda _table, _rows: None) -> None:
+        """After a step of the optimiser, whose `settle` brings the rows of a table that is moved up to date first."""
         self.steps += 1
         for j, every in self._every.items():
             if (self.steps + j) % every == 0:
+                settle(*self._embedding.span(j))
                 self._move(self._embedding.table(j).detach(), every)
 
     def tensors(self) -> Tensors:
