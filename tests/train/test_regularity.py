@@ -123,7 +123,11 @@ def test_a_column_of_no_length_has_no_direction_and_does_not_move(place: str, em
 def test_a_field_of_which_every_value_is_rare_trains(tmp_path: Path, place: Literal["step", "loss"]) -> None:
     """Unique ids with `min_count = 2` are all unknown: a table of one row, which is zero at first."""
     draw = np.random.default_rng(0)
-    columns = {"key": [f"k{i}" for i in range(400)], "city": draw.integers(0, 9, 400), "click": draw.integers(0, 2, 400)}
+    columns = {
+        "key": [f"k{i}" for i in range(400)],
+        "city": draw.integers(0, 9, 400),
+        "click": draw.integers(0, 2, 400),
+    }
     data = prepare(Frame(frame=pa.table(columns), label="click", min_count=2), tmp_path / "data")
     assert data.schema.cardinalities[data.schema.names.index("key")] == 1
     settings = Pretrain(batch=64, epochs=2, regularity=SoftOrthogonality(strength=0.1, form="cosine", place=place))
