@@ -94,6 +94,7 @@ def test_no_search_starts_from_a_model_that_has_diverged(planted: Dataset, name:
         broken.embedding.table(0).fill_(torch.nan)
     settings = resolve("search", SEARCHES, name)
     found = settings(start="pretrained") if issubclass(settings, Restarting) else settings()
+    assert isinstance(found, Search)
     with pytest.raises(TrainingError, match=r"not finite|must be finite"):
         search(task.starting_from(broken), found, Budget.columns(12))
 

@@ -116,6 +116,8 @@ class Plan:
     """Whether all steps run the same kernels on the same tensors, so that a GPU can record one and repeat it."""
     beside: Stateful | None = None
     """Kept in checkpoints beside the model."""
+    place: int = 0
+    """Which of several trainings of this stage, one after the other, it is; each draws randomness of its own."""
 
 
 def fit(
@@ -145,7 +147,7 @@ def fit(
         started, number = time.perf_counter(), len(history)
         loss = None
         if number:
-            with randomness(task.seed, plan.stage, number):
+            with randomness(task.seed, plan.stage, number, plan.place):
                 loss = work.epoch(number)
         state = _state(model, work.optimiser, plan)
         diverged.check_tensors({name: t for name, t in state.items() if name not in _buffers(model)}, number)
