@@ -8,8 +8,8 @@ still miss steps, as was once done; `settled`, as is done; and `dense`, which mo
 the others should follow. Every case trains in a process of its own, two threads, on generated rows (encoded_rows.py); a
 round runs all ways one after the other. Reported: seconds per epoch (median over rounds, without the first epoch) and
 their ratio to the first way; AUC and log loss on held-out rows after the last epoch; and the distance of the tables
-from those of `dense`, relative to their size. Where the tables are small for the batch, all rows are moved at every step
-(`by rows: no`), and settling has nothing to do.
+from those of `dense`, relative to their size. Where the tables are small for the batch, all rows are moved at every
+step (`by rows: no`), and settling has nothing to do.
 """
 
 import argparse
