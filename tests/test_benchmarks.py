@@ -27,3 +27,16 @@ def test_against_times_turns_and_sees_the_loss_fall(shape: str, fields: int, tmp
     width = fields * 16
     mlp = (width + 1) * 16 + 17 * 16 + 4 * 16
     assert found["parameters"] == record["table_rows"] * 16 + 3 * (width + 1) * width + mlp + width + 17
+
+
+def test_settle_sees_that_settled_rows_end_where_dense_adam_has_them(tmp_path: Path) -> None:
+    out = tmp_path / "settle.json"
+    what = ["--shapes", "movielens", "--models", "fm", "--batches", "256", "--ways", "settled", "dense"]
+    sizes = ["--steps", "20", "--epochs", "1", "--rounds", "1", "--strength", "0.1", "--out", str(out)]
+    command = [sys.executable, str(BENCHMARKS / "settle.py"), *what, *sizes]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    settled, dense = json.loads(out.read_text())["cases"]
+    assert (settled["by_rows"], dense["by_rows"]) == (True, False)
+    assert settled["from_dense"] < 1e-5
+    assert settled["auc"] == pytest.approx(dense["auc"], abs=1e-4)

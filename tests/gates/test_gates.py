@@ -26,7 +26,7 @@ def gate(request: pytest.FixtureRequest) -> Gate:
 
 
 def test_values_and_scores_have_one_number_per_column(gate: Gate) -> None:
-    for values in (gate.draw(), gate.mean(), gate.settled(torch.ones(6))):
+    for values in (gate.draw(), gate.for_evaluation(), gate.settled(torch.ones(6))):
         assert values.shape == (6,)
         assert values.dtype == torch.float32
         assert ((values >= 0) & (values <= 1)).all()
@@ -134,7 +134,7 @@ def test_sam_gs_follows_autograd_through_its_noise(temperature: float) -> None:
     (slope,) = torch.autograd.grad(value, alpha, grad.double())
     gate.step(grad)
     assert torch.allclose(gate.alpha, (alpha - 0.01 * slope).detach())
-    assert gate.mean().shape == (6,)
+    assert gate.for_evaluation().shape == (6,)
 
 
 def test_ham_p_tosses_coins_and_steps_straight_through() -> None:
@@ -144,7 +144,7 @@ def test_ham_p_tosses_coins_and_steps_straight_through() -> None:
     assert first.mean().item() == pytest.approx(0.3, abs=0.02)
     assert not torch.equal(first, second)
     gate.step(torch.ones(20_000))
-    assert gate.mean()[0].item() == pytest.approx(0.2)
+    assert gate.for_evaluation()[0].item() == pytest.approx(0.2)
 
 
 def test_only_ham_settles_on_the_selected_mask() -> None:
@@ -152,4 +152,4 @@ def test_only_ham_settles_on_the_selected_mask() -> None:
     assert torch.equal(HAM().build(ONES, 3).settled(mask), mask)
     for settings in (SAM(), SamSigmoid(), SamGS(), HamP()):
         gate = settings.build(ONES, 3)
-        assert torch.equal(gate.settled(mask), gate.mean())
+        assert torch.equal(gate.settled(mask), gate.for_evaluation())

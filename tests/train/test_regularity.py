@@ -3,12 +3,18 @@
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from torch import Tensor
 
 from fieldwise.core.schema import Layout, Schema
+from fieldwise.data.frame import Frame
+from fieldwise.data.prepare import prepare
+from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.embedding import FieldEmbedding
+from fieldwise.models.fm import FM
 from fieldwise.train.regularity import SELDOM, OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
@@ -87,3 +93,45 @@ def test_steps_in_training_lower_the_correlation_of_columns_and_resume(task: Tas
     resumed = trained(1.0, tmp_path / "c")
     assert numbers(resumed) == numbers(whole)
     assert same(resumed.model.state_dict(), whole.model.state_dict())
+
+
+@pytest.mark.parametrize("place", ["step", "loss"])
+@pytest.mark.parametrize("empty", [0.0, 1e-30, 1e-14])
+def test_a_column_of_no_length_has_no_direction_and_does_not_move(place: str, empty: float) -> None:
+    embedding = FieldEmbedding(Layout(Schema.of(user=9), (3,)), 1.0)
+    table = embedding.tables["3"]
+    table.data[:, 1] *= empty
+    before = table.detach().clone()
+    settings = SoftOrthogonality(strength=1, form="cosine")
+    penalty = settings.penalty(embedding)
+    penalty.backward()
+    assert torch.isfinite(penalty)
+    assert table.grad is not None
+    assert torch.isfinite(table.grad).all()
+    assert table.grad[:, 1].abs().max() <= empty * 10
+    assert table.grad[:, [0, 2]].abs().max() > 1e-3, "the others are still turned apart"
+    if place == "step":
+        steps = OrthogonalSteps(settings, embedding, batch=9)
+        for _ in range(SELDOM):
+            steps.step()
+        assert torch.isfinite(table).all()
+        assert table.detach()[:, 1].abs().max() <= empty * 10
+        assert (table.detach() - before)[:, [0, 2]].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("place", ["step", "loss"])
+def test_a_field_of_which_every_value_is_rare_trains(tmp_path: Path, place: Literal["step", "loss"]) -> None:
+    """Unique ids with `min_count = 2` are all unknown: a table of one row, which is zero at first."""
+    draw = np.random.default_rng(0)
+    columns = {
+        "key": [f"k{i}" for i in range(400)],
+        "city": draw.integers(0, 9, 400),
+        "click": draw.integers(0, 2, 400),
+    }
+    data = prepare(Frame(frame=pa.table(columns), label="click", min_count=2), tmp_path / "data")
+    assert data.schema.cardinalities[data.schema.names.index("key")] == 1
+    settings = Pretrain(batch=64, epochs=2, regularity=SoftOrthogonality(strength=0.1, form="cosine", place=place))
+    for model in (FM(width=4), DCNv2(width=4)):
+        trained = pretrain(Task.of(data, model, device="cpu"), settings)
+        assert all(torch.isfinite(weight).all() for weight in trained.model.parameters())
+        assert len(trained.history) == 3

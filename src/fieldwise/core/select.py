@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.core.budget import Budget
+from fieldwise.core.errors import TrainingError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 
@@ -16,8 +17,13 @@ def select(scores: ArrayLike, layout: Layout, budget: Budget) -> Mask:
     best first, and a group's score is the mean of its columns'.
     """
     values = np.asarray(scores, dtype=np.float64)
-    if values.shape != (layout.columns,) or not np.isfinite(values).all():
-        raise AssertionError(f"scores must be {layout.columns} finite numbers, got shape {values.shape}")
+    assert values.shape == (layout.columns,), f"scores must be {layout.columns} numbers, got shape {values.shape}"
+    wrong = values[~np.isfinite(values)]
+    if len(wrong):
+        raise TrainingError(
+            f"{len(wrong)} of {len(values)} columns have a score that is not finite, the first is {wrong[0]}. All must "
+            "be finite: the model that was searched has diverged. Lower the learning rate, and train it again."
+        )
     costs, room = budget.costs(layout), budget.limit(layout)
     kept = np.zeros(layout.columns, dtype=np.bool_)
     groups, owners, full = _groups(values, layout, budget.align), layout.owners, set[int]()

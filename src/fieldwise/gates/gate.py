@@ -23,13 +23,13 @@ class Gate(ABC):
     def step(self, grad: Tensor) -> None:
         """Moves by the gradient of the validation loss with respect to the values last drawn, (S,)."""
 
-    def mean(self) -> Tensor:
-        """Values for an evaluation, (S,) float32: what `draw` gives on average."""
+    def for_evaluation(self) -> Tensor:
+        """Values without randomness, (S,) float32: what `draw` gives, or what a gate that draws takes in its place."""
         return self.draw()
 
     def settled(self, mask: Tensor) -> Tensor:
         """Values that the search's last evaluation uses, once `mask` has been selected, (S,) float32."""
-        return self.mean()
+        return self.for_evaluation()
 
     def scores(self) -> Tensor:
         """Importance per column, higher is kept, (S,)."""
@@ -37,7 +37,7 @@ class Gate(ABC):
 
     def live(self) -> Tensor:
         """The columns that the gate lets through at all, (S,) bool."""
-        return self.mean() > 0
+        return self.for_evaluation() > 0
 
 
 class GateSettings(Settings, ABC):

@@ -32,8 +32,8 @@ class HamPGate(Gate):
         noise = torch.rand(len(self.alpha), dtype=torch.float64, device=self.alpha.device)
         return (noise < self.alpha).float()
 
-    def mean(self) -> Tensor:
-        """The chances."""
+    def for_evaluation(self) -> Tensor:
+        """The chances, which are the mean of the coins."""
         return self.alpha.float()
 
     def step(self, grad: Tensor) -> None:

@@ -41,8 +41,8 @@ class SamGSGate(Gate):
         self._drawn = torch.sigmoid((torch.logit(self.alpha) + torch.logit(noise)) / self._temperature)
         return self._drawn.float()
 
-    def mean(self) -> Tensor:
-        """Values under the median noise, u = 1/2."""
+    def for_evaluation(self) -> Tensor:
+        """The median of the values: those under the median noise, u = 1/2. Their mean has no closed form."""
         return torch.sigmoid(torch.logit(self.alpha) / self._temperature).float()
 
     def step(self, grad: Tensor) -> None:

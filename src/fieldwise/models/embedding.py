@@ -41,10 +41,15 @@ class FieldEmbedding(nn.Module):
 
     def table(self, field: int) -> Tensor:
         """The table of one field, a view (cardinality, width) into the stacked weights."""
+        stacked, rows = self.span(field)
+        return stacked[rows]
+
+    def span(self, field: int) -> tuple[nn.Parameter, slice]:
+        """The stacked table that one field is in, and its rows there."""
         width, counts = self.layout.widths[field], self.layout.schema.cardinalities
         start = sum(counts[j] for j in self.groups[width] if j < field)
-        table: Tensor = self.tables[str(width)]
-        return table[start : start + counts[field]]
+        stacked: nn.Parameter = self.tables[str(width)]
+        return stacked, slice(start, start + counts[field])
 
     def stackings(self) -> Iterator[tuple[nn.Parameter, tuple[int, ...], int]]:
         """The stacked tables, the fields in each, and how many ids of a row it is read by."""

@@ -67,7 +67,7 @@ class AutoDim(Restarting):
         plan = Plan(
             stage="search",
             forward=lambda ids: net(ids, mixture.draw()),
-            evaluate=lambda: evaluate(net, task.valid, mixture.mean()),
+            evaluate=lambda: evaluate(net, task.valid, mixture.for_evaluation()),
             stop=lambda _: False,
             keep_best=False,
             valid_step=mixture.step,
@@ -163,7 +163,7 @@ class Mixture:
         uniform = torch.rand(self.theta.shape).clamp(1e-10, 1 - 1e-7).to(self.theta.device)
         return torch.softmax((self.logits() - torch.log(-torch.log(uniform))) / self.temperature, 1)
 
-    def mean(self) -> Tensor:
+    def for_evaluation(self) -> Tensor:
         """Chances without noise, for an evaluation."""
         return torch.softmax(self.logits().detach() / self.temperature, 1)
 

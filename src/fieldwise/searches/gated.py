@@ -62,7 +62,7 @@ class Gated(Search):
         done: list[Stage] = []
         for place, bound in enumerate((*self.stages, budget)):
             target = replace(bound, align=budget.align).fixed(mask.full).within(mask.layout)
-            stage = Stage(self, task, model, mask, target)
+            stage = Stage(self, task, model, mask, target, place)
             stage.run(folder / f"stage-{place}" if folder else None, listener)
             model, mask = stage.small, stage.mask
             done.append(stage)
@@ -83,8 +83,10 @@ class Gated(Search):
 class Stage:
     """One search of a gate, over the columns that a model has."""
 
-    def __init__(self, settings: Gated, task: Task, model: CTRModel, before: Mask, budget: Budget) -> None:
-        self._settings, self._task, self._model = settings, task, model
+    def __init__(
+        self, settings: Gated, task: Task, model: CTRModel, before: Mask, budget: Budget, place: int = 0
+    ) -> None:
+        self._settings, self._task, self._model, self._place = settings, task, model, place
         self._forward = by_rows(model)
         self._before, self._budget = before, budget
         costs = torch.from_numpy(budget.costs(model.layout)).to(task.torch_device)
@@ -108,13 +110,14 @@ class Stage:
         plan = Plan(
             stage="search",
             forward=lambda ids: self._forward(ids, self.gate.draw()),
-            evaluate=lambda: evaluate(self._model, self._task.valid, self.gate.mean()),
+            evaluate=lambda: evaluate(self._model, self._task.valid, self.gate.for_evaluation()),
             stop=lambda history: settings.stop(self, history),
             keep_best=False,
             valid_step=self._gate_step,
             look=self._tell,
             same_steps=True,
             beside=self,
+            place=self._place,
         )
         self.history = fit(self._model, self._task, training, plan, folder, listener)
         inner = select(self.gate.scores().cpu().numpy(), self._model.layout, self._budget)

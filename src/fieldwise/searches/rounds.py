@@ -23,6 +23,7 @@ from fieldwise.core.select import select
 from fieldwise.data.batches import Batches
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
+from fieldwise.models.sums import by_rows
 from fieldwise.searches.search import Search, SearchResult
 from fieldwise.train.evaluate import ROWS, evaluate
 from fieldwise.train.loop import Listener, Plan, Precision, Training, fit
@@ -53,7 +54,8 @@ class Rounds(Search):
         bound = budget.fixed(mask.full)
         for place, target in enumerate(targets(bound, mask, self.rounds)):
             if place:
-                history += self._train(model, task, folder / f"round-{place}" if folder else None, listener)
+                home = folder / f"round-{place}" if folder else None
+                history += self._train(model, task, place - 1, home, listener)
             scores = worth(rise(model, task.valid), bound.costs(model.layout))
             inner = select(scores, model.layout, replace(bound, amount=target).within(model.layout))
             mask, model = mask.then(inner), compact(model, inner)
@@ -68,7 +70,9 @@ class Rounds(Search):
         )
         return SearchResult(budget, mask, model, summary, tuple(history), seconds=sum(e.seconds for e in history))
 
-    def _train(self, model: CTRModel, task: Task, folder: Path | None, listener: Listener | None) -> list[Epoch]:
+    def _train(
+        self, model: CTRModel, task: Task, place: int, folder: Path | None, listener: Listener | None
+    ) -> list[Epoch]:
         training = Training(
             batch=self.batch,
             learning_rate=self.learning_rate,
@@ -78,11 +82,12 @@ class Rounds(Search):
         )
         plan = Plan(
             stage="search",
-            forward=model,
+            forward=by_rows(model),
             evaluate=lambda: evaluate(model, task.valid),
             stop=lambda _: False,
             keep_best=False,
             same_steps=True,
+            place=place,
         )
         return fit(model, task, training, plan, folder, listener)
 

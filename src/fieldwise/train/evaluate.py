@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fieldwise.core.errors import DataError
+from fieldwise.core.errors import DataError, TrainingError
 from fieldwise.core.records import Metrics
 from fieldwise.data.batches import Batches
 from fieldwise.data.store import Split
@@ -14,9 +14,15 @@ ROWS = 16_384
 
 
 def evaluate(model: nn.Module, rows: Batches | Split, gate: Tensor | None = None) -> Metrics:
-    """AUC and log loss of a model, or of a gated one, on rows."""
+    """AUC and log loss of a model, or of a gated one, on rows; a model that predicts no finite numbers is refused."""
     batches = rows if isinstance(rows, Batches) else Batches(rows, next(model.parameters()).device)
     logits, labels = predict(model, batches, gate)
+    wrong = logits[~torch.isfinite(logits)]
+    if len(wrong):
+        raise TrainingError(
+            f"{len(wrong)} of {len(logits)} predictions are not finite, the first is {float(wrong[0])}. All must be "
+            "finite: the model's training has diverged, or its weights are damaged."
+        )
     return Metrics(auc=auc(logits, labels), log_loss=log_loss(logits, labels), rows=len(batches))
 
 

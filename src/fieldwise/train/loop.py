@@ -19,6 +19,7 @@ from fieldwise.data.batches import Batch
 from fieldwise.train import checkpoint
 from fieldwise.train.capture import Captured
 from fieldwise.train.checkpoint import Tensors, named, under, weights
+from fieldwise.train.diverged import Diverged
 from fieldwise.train.memory import keep_freed
 from fieldwise.train.optimiser import Method, Optimiser
 from fieldwise.train.randomness import randomness
@@ -109,12 +110,14 @@ class Plan:
     """Added to the loss."""
     every_row: bool = False
     """Whether the penalty has a gradient in every row of every table."""
-    after_step: Callable[[], None] = lambda: None
-    """Called after every step on a training batch."""
+    after_step: Callable[[Optimiser], None] = lambda _: None
+    """Called after every step on a training batch, with the optimiser that has moved the weights."""
     same_steps: bool = False
     """Whether all steps run the same kernels on the same tensors, so that a GPU can record one and repeat it."""
     beside: Stateful | None = None
     """Kept in checkpoints beside the model."""
+    place: int = 0
+    """Which of several trainings of this stage, one after the other, it is; each draws randomness of its own."""
 
 
 def fit(
@@ -131,22 +134,33 @@ def fit(
     then kept there; without a folder they are kept in memory.
     """
     listener = listener or Silence()
+    if len(task.train) < 2:
+        raise TrainingError(
+            f"{plan.stage} got {len(task.train)} training rows. A step needs at least 2. Give more rows."
+        )
     keep_freed()
-    work = _Work(model, task, settings, plan, listener)
+    diverged = Diverged(plan.stage, settings.learning_rate, folder)
+    work = _Work(model, task, settings, plan, listener, diverged)
     history = _resume(model, work.optimiser, plan, folder, task)
     best: Tensors = {}
     while len(history) <= settings.epochs and not plan.stop(history):
         started, number = time.perf_counter(), len(history)
         loss = None
         if number:
-            with randomness(task.seed, plan.stage, number):
+            with randomness(task.seed, plan.stage, number, plan.place):
                 loss = work.epoch(number)
-        metrics = plan.evaluate()
+        state = _state(model, work.optimiser, plan)
+        diverged.check_tensors({name: t for name, t in state.items() if name not in _buffers(model)}, number)
+        try:
+            metrics = plan.evaluate()
+        except TrainingError as error:
+            raise diverged.predicting(error, number) from error
         seconds = time.perf_counter() - started
         history.append(Epoch(epoch=number, loss=loss, auc=metrics.auc, log_loss=metrics.log_loss, seconds=seconds))
+        diverged.check_epochs(history)
         better = plan.keep_best and _best_place(history) == number
         if folder:
-            _save(folder, model, work.optimiser, plan, better, history)
+            checkpoint.save(folder, state, {"history": [epoch.to_json() for epoch in history]}, better)
         elif better:
             best = weights(model)
         listener.epoch(plan.stage, history[-1])
@@ -164,9 +178,11 @@ def _best_place(history: list[Epoch]) -> int:
 class _Work:
     """The steps of a training, epoch after epoch."""
 
-    def __init__(self, model: nn.Module, task: Task, settings: Training, plan: Plan, listener: Listener) -> None:
+    def __init__(
+        self, model: nn.Module, task: Task, settings: Training, plan: Plan, listener: Listener, diverged: Diverged
+    ) -> None:
         self._model, self._task, self._settings = model, task, settings
-        self._plan, self._listener = plan, listener
+        self._plan, self._listener, self._diverged = plan, listener, diverged
         self.optimiser = Optimiser(
             model, settings.optimiser, settings.learning_rate, settings.batch, dense=plan.every_row
         )
@@ -193,10 +209,11 @@ class _Work:
                     inputs += [other.ids, other.labels]
                 losses[step] = self._step(*inputs)
                 done = step + 1
-                plan.after_step()
-                if (step + 1) % check == 0 or step + 1 == steps:
-                    _check(losses[: step + 1], plan.stage, number, steps)
+                plan.after_step(self.optimiser)
+                if (step + 1) % check == 0:
+                    self._diverged.check_losses(losses[:done], number, steps)
                 self._listener.step(plan.stage, number, step + 1, steps)
+        self._diverged.check_losses(losses[:done], number, steps)
         return float(losses[:done].mean())
 
     def _plain_step(self, ids: Tensor, labels: Tensor, *valid: Tensor) -> Tensor:
@@ -217,23 +234,15 @@ class _Work:
         return loss.detach()
 
 
-def _check(losses: Tensor, stage: str, epoch: int, steps: int) -> None:
-    wrong = (~torch.isfinite(losses)).nonzero()
-    if len(wrong):
-        step = int(wrong[0])
-        raise TrainingError(
-            f"The loss of {stage} became {float(losses[step])} at step {(epoch - 1) * steps + step + 1} "
-            f"(epoch {epoch}). It must be a finite number. The last good checkpoint is kept: "
-            "lower the learning rate or the regularity's strength, and run again in a new folder."
-        )
+def _state(model: nn.Module, optimiser: Optimiser, plan: Plan) -> Tensors:
+    """All that a checkpoint keeps."""
+    tensors = named("model", model.state_dict()) | named("optimiser", optimiser.tensors())
+    return tensors | named("beside", plan.beside.tensors()) if plan.beside else tensors
 
 
-def _save(folder: Path, model: nn.Module, optimiser: Optimiser, plan: Plan, better: bool, history: list[Epoch]) -> None:
-    tensors = named("model", model.state_dict())
-    tensors |= named("optimiser", optimiser.tensors())
-    if plan.beside:
-        tensors |= named("beside", plan.beside.tensors())
-    checkpoint.save(folder, tensors, {"history": [epoch.to_json() for epoch in history]}, better)
+def _buffers(model: nn.Module) -> set[str]:
+    """Names of what a model stores beside its weights; a mask of a user's own may hold infinities there."""
+    return set(named("model", dict(model.named_buffers())))
 
 
 def _resume(model: nn.Module, optimiser: Optimiser, plan: Plan, folder: Path | None, task: Task) -> list[Epoch]:

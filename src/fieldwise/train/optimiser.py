@@ -83,6 +83,11 @@ class Optimiser:
         for rows in self._rows:
             rows.step()
 
+    def settle(self, table: nn.Parameter, rows: slice) -> None:
+        """Brings some rows of a table up to date between two steps, for a change of the table that is no gradient's."""
+        if table in self._place:
+            self._place[table][0].settle(rows)
+
     def tensors(self) -> Tensors:
         """What a checkpoint keeps."""
         tensors = named("adam", optimiser_tensors(self._adam))

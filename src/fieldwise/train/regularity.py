@@ -6,11 +6,12 @@ step of its own (ours), V <- V M: a table of so many batches' rows is stepped on
 of all of them, so that the cost of a step does not grow with the table.
 """
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from fieldwise.core.settings import Settings
 from fieldwise.models.embedding import FieldEmbedding
@@ -18,6 +19,12 @@ from fieldwise.train.checkpoint import Tensors
 
 SELDOM: Final = 8
 """Steps between two steps of a small table."""
+
+SHORT: Final = 1e-12
+"""A shorter column counts as empty."""
+
+Settle = Callable[[nn.Parameter, slice], None]
+"""Brings rows of a stacked table up to date, where they are moved only when they are read."""
 
 
 class SoftOrthogonality(Settings):
@@ -42,9 +49,18 @@ class SoftOrthogonality(Settings):
     def of_gram(self, gram: Tensor) -> Tensor:
         """|| V^T V - I ||^2 / width^2 of one table, by its Gram matrix (width, width)."""
         if self.form == "cosine":
-            lengths = gram.diagonal().sqrt().clamp(min=1e-12)
-            gram = gram / lengths / lengths[:, None]
+            own = lengths(gram)
+            gram = gram / own / own[:, None]
         return (gram - torch.eye(len(gram), device=gram.device)).square().sum() / len(gram) ** 2
+
+
+def lengths(gram: Tensor) -> Tensor:
+    """The lengths of a table's columns by its Gram matrix, (width,); 1 for a column of none, which has no direction.
+
+    The root is taken of what is long enough only: at zero its slope is infinite, and would make all gradients NaN.
+    """
+    squares = gram.diagonal()
+    return torch.where(squares > SHORT**2, squares, 1).sqrt()
 
 
 class OrthogonalSteps:
@@ -56,11 +72,12 @@ class OrthogonalSteps:
         self._every = {j: max(SELDOM, -(-rows[j] // batch)) for j, width in enumerate(embedding.layout.widths) if width}
         self.steps = 0
 
-    def step(self) -> None:
-        """After a step of the optimiser."""
+    def step(self, settle: Settle = lambda _table, _rows: None) -> None:
+        """After a step of the optimiser, whose `settle` brings the rows of a table that is moved up to date first."""
         self.steps += 1
         for j, every in self._every.items():
             if (self.steps + j) % every == 0:
+                settle(*self._embedding.span(j))
                 self._move(self._embedding.table(j).detach(), every)
 
     def tensors(self) -> Tensors:
@@ -77,13 +94,13 @@ class OrthogonalSteps:
         In the cosine form the columns turn apart and keep their lengths.
         """
         gram = table.T @ table
-        lengths = torch.ones(len(gram), device=table.device)
+        own = torch.ones(len(gram), device=table.device)
         if self._settings.form == "cosine":
-            lengths = gram.diagonal().sqrt().clamp(min=1e-12)
-            gram = gram / lengths / lengths[:, None]
+            own = lengths(gram)
+            gram = gram / own / own[:, None]
         unit = torch.eye(len(gram), device=table.device)
         gap, strength = gram - unit, self._settings.strength * steps * 4 / len(gram) ** 2
         step = unit - strength * gap / (1 + 2 * strength * torch.linalg.matrix_norm(gap).clamp(min=1))
         if self._settings.form == "cosine":
-            step = step / (step.T @ gram @ step).diagonal().sqrt().clamp(min=1e-12)
-        table.copy_(table @ (step / lengths[:, None] * lengths))
+            step = step / lengths(step.T @ gram @ step)
+        table.copy_(table @ (step / own[:, None] * own))

@@ -19,9 +19,9 @@ from fieldwise.models.reading import Distinct, Found
 from fieldwise.train.checkpoint import Tensors
 from fieldwise.train.missed import BETA1, BETA2, EPSILON, REACH, SETTLED, Missed
 
-CHUNK: Final = 65_536
-"""Rows that are brought up to date at a time when all are."""
-
+CHUNK: Final = {"cpu": 2**14, "cuda": 2**20}
+"""Rows brought up to date at a time when many are: on a CPU few enough for its cache."""
+EVERY: Final = slice(None)
 
 State = tuple[Tensor, ...]
 """Some rows up to date: their weights, then what their optimiser remembers of them."""
@@ -69,8 +69,8 @@ class Rows(ABC):
         self._put(known.rows, known.states)
 
     @abstractmethod
-    def settle(self) -> None:
-        """Brings all rows up to date in the tables themselves."""
+    def settle(self, rows: slice = EVERY) -> None:
+        """Brings rows up to date in the tables themselves; between two steps, or all of them at the end."""
 
     @abstractmethod
     def _current(self, rows: Tensor) -> list[State]:
@@ -102,31 +102,40 @@ class AdamRows(Rows):
         self._moments = [(torch.zeros_like(table), torch.zeros_like(table)) for table in self._tables]
         self._last = torch.zeros(rows, dtype=torch.int32, device=device)  # 0: never moved
         self._missed = Missed()
-        self._points = torch.empty(0, 4, device=device)
+        self._points, self._points_of = torch.empty(0, 4, device=device), -1
 
     def _current(self, rows: Tensor) -> list[State]:
-        last = self._last.index_select(0, rows)
+        states = [
+            tuple(part.index_select(0, rows) for part in (table, *moments))
+            for table, moments in zip(self._tables, self._moments, strict=True)
+        ]
+        self._make_up(self._last.index_select(0, rows), states)
+        return states
+
+    def _make_up(self, last: Tensor, states: Sequence[State]) -> None:
+        """The steps that rows missed since those they were last moved at, in place."""
         missed = self._step - last
         places = torch.where(missed < REACH, missed, REACH + last.clamp(max=SETTLED))
         weight_a, point_a, weight_b, point_b = self._present_points().index_select(0, places).t().unsqueeze(2)  # (n, 1)
         missed = missed.unsqueeze(1).float()
         decay_first, decay_second = (torch.exp(missed * math.log(beta)) for beta in (BETA1, BETA2))  # powers are slow
-        states: list[State] = []
-        for table, moments in zip(self._tables, self._moments, strict=True):
-            weights, first, second = (part.index_select(0, rows) for part in (table, *moments))
+        for weights, first, second in states:
             root = second.sqrt()
             push = weight_a / (root + EPSILON * point_a)
             push += weight_b / (root + EPSILON * point_b)
             weights.addcmul_(push, first, value=-self._rate)
-            states.append((weights, first.mul_(decay_first), second.mul_(decay_second)))
-        return states
+            first.mul_(decay_first)
+            second.mul_(decay_second)
 
     def _present_points(self) -> Tensor:
         """The two points by missed steps, then by the last step, (REACH + last steps, 4)."""
+        if self._points_of == self._step:
+            return self._points
         near, far = self._missed.near(self._step), self._missed.far(self._step)
         if len(self._points) != REACH + len(far):
             self._points = torch.from_numpy(np.concatenate([near, far])).to(self._tables[0])
         self._points[:REACH] = torch.from_numpy(near)
+        self._points_of = self._step
         return self._points
 
     def _move(self, state: State, grad: Tensor) -> None:
@@ -142,11 +151,21 @@ class AdamRows(Rows):
         self._last.index_fill_(0, rows, self._step)
 
     @torch.no_grad()
-    def settle(self) -> None:
-        """Makes up all missed steps of all rows."""
-        behind = ((self._last > 0) & (self._last < self._step)).nonzero().squeeze(1)
-        for rows in behind.split(CHUNK):
-            self._put(rows, self._current(rows))
+    def settle(self, rows: slice = EVERY) -> None:
+        """Makes up all missed steps of some rows; from then on they miss steps from here."""
+        assert rows is EVERY or self._open is None, "rows that have been read are put back by a step first"
+        first, end, _ = rows.indices(len(self._last))
+        last, chunk = self._last[first:end], CHUNK[self._last.device.type]
+        behind = ((last > 0) & (last < self._step)).nonzero().squeeze(1) + first
+        if 4 * len(behind) < end - first:
+            for some in behind.split(chunk):
+                self._put(some, self._current(some))
+            return
+        for start in range(first, end, chunk):  # in place: three times as quick as taking them out and putting back
+            part = slice(start, min(start + chunk, end))
+            both = zip(self._tables, self._moments, strict=True)
+            self._make_up(self._last[part], [(table[part], *(m[part] for m in moments)) for table, moments in both])
+        last.masked_fill_(last > 0, self._step)  # rows never read have nothing to make up
 
     def tensors(self) -> Tensors:
         """Moments, and the step each row was last moved at."""
@@ -171,7 +190,7 @@ class AdagradRows(Rows):
         super().__init__(tables, learning_rate, distinct)
         self._sums = [torch.zeros(len(table), device=table.device) for table in tables]
 
-    def settle(self) -> None:
+    def settle(self, rows: slice = EVERY) -> None:
         """Nothing: a row that is not read does not move."""
 
     def _current(self, rows: Tensor) -> list[State]:

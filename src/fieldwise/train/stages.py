@@ -67,7 +67,7 @@ def pretrain(
         keep_best=True,
         penalty=(lambda: regularity.penalty(model.embedding)) if place == "loss" else None,
         every_row=place == "loss",
-        after_step=apart.step if place == "step" else lambda: None,
+        after_step=(lambda optimiser: apart.step(optimiser.settle)) if place == "step" else lambda _: None,
         same_steps=True,
         beside=apart,
     )

@@ -1,0 +1,71 @@
+"""When a training has diverged, and the one line that says so.
+
+Three things are looked at: the loss of every step, all that a checkpoint would keep, and the validation rows at the end
+of every epoch. Nothing that has diverged is written, so the last checkpoint is one from before.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from fieldwise.core.errors import TrainingError
+from fieldwise.core.records import Epoch
+from fieldwise.train import checkpoint
+from fieldwise.train.checkpoint import Tensors
+
+WORST: Final = 104.0
+"""A log loss that no probabilities have: a click that got the smallest one float32 can hold, 1e-45, costs 103.3. A
+model above it is certain, and wrong, of more than it could say; no early epoch of a sound training comes near."""
+
+
+@dataclass(frozen=True)
+class Diverged:
+    """Raises a TrainingError for one training, which it names."""
+
+    stage: str
+    learning_rate: float
+    folder: Path | None
+
+    def check_losses(self, losses: Tensor, epoch: int, steps: int) -> None:
+        """Refuses a loss that is not finite, among those of an epoch so far."""
+        wrong = (~torch.isfinite(losses)).nonzero()
+        if len(wrong):
+            step = int(wrong[0])
+            at = f"step {(epoch - 1) * steps + step + 1} (epoch {epoch})"
+            raise self._error(f"The loss of {self.stage} became {float(losses[step])} at {at}. It must be finite.")
+
+    def check_tensors(self, tensors: Tensors, epoch: int) -> None:
+        """Refuses weights, moments or a gate that are not finite."""
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and tensor.numel():
+                low, high = (float(end) for end in torch.aminmax(tensor))
+                if not math.isfinite(low) or not math.isfinite(high):
+                    when = f"after epoch {epoch}" if epoch else "before the first epoch"
+                    got = next(end for end in (low, high) if not math.isfinite(end))
+                    raise self._error(f"'{name}' of {self.stage} holds {got} {when}. All numbers must be finite.")
+
+    def check_epochs(self, history: list[Epoch]) -> None:
+        """Refuses a log loss that is both beyond all probabilities and worse than that of the model as it came."""
+        first, last = history[0], history[-1]
+        if last.loss is not None and not math.isfinite(last.loss):
+            raise self._error(f"The mean loss of {self.stage} is {last.loss} in epoch {last.epoch}. It must be finite.")
+        if last.log_loss > max(WORST, first.log_loss):
+            raise self._error(
+                f"{self.stage} has diverged: its log loss on validation rows is {last.log_loss:.3g} after epoch "
+                f"{last.epoch}. At most {WORST:g} is allowed, the worst that probabilities can have."
+            )
+
+    def predicting(self, error: TrainingError, epoch: int) -> TrainingError:
+        """The error of an evaluation, with the training that it belongs to."""
+        return self._error(f"{self.stage}, epoch {epoch}: {error}")
+
+    def _error(self, what: str) -> TrainingError:
+        kept = self.folder is not None and (self.folder / checkpoint.INFO).exists()
+        return TrainingError(
+            f"{what} {'The last good checkpoint is kept. ' if kept else ''}To fix it, lower the learning rate (now "
+            f"{self.learning_rate:g}) or the regularity's strength, and run again in a new folder."
+        )
