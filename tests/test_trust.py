@@ -48,7 +48,6 @@ class Desk:
         self.folder, self._capsys, self._monkeypatch = folder, capsys, monkeypatch
         (folder / "mine_here.py").write_text(MODULE)
 
-    @property
     def imported(self) -> bool:
         return (self.folder / "imported").exists()
 
@@ -88,7 +87,7 @@ def refused(result: tuple[int, str], *says: str) -> None:
 def test_a_run_of_ones_own_model_resumes_and_serves_only_by_the_user_s_word(desk: Desk) -> None:
     code, error = desk("run", "--out", "r", "--model", "mine_here:Mine", "--search", "mine_here:Even", *FAST)
     assert (code, error) == (0, "")
-    assert desk.imported
+    assert desk.imported()
     code, error = desk("run", "--out", "r")
     assert (code, len(error.splitlines())) == (2, 2)
     refused(
@@ -107,7 +106,7 @@ def test_a_run_of_ones_own_model_resumes_and_serves_only_by_the_user_s_word(desk
     for verb in (("report", "r"), ("watch", "r", "--once"), ("describe", "r/dataset")):
         assert desk(*verb)[0] == 0
     assert desk("export", own, "--to", "json", "--out", "x")[0] == 0  # widths alone need no code
-    assert not desk.imported
+    assert not desk.imported()
     assert str(desk.folder) not in sys.path
     refused(desk("predict", own, rows, "--out", "p.csv", "--model", "fm"), "this call names 'fm'")
     assert desk("predict", own, rows, "--out", "p.csv", "--model", "mine_here:Mine")[0] == 0
@@ -131,7 +130,7 @@ def test_workers_of_a_comparison_import_what_the_user_named(desk: Desk) -> None:
     assert "Add --set models.mine.name=mine_here:Mine" in result[1]
     assert "Add --set methods.even.name=mine_here:Even" in result[1]
     assert result[0] == 2
-    assert not desk.imported
+    assert not desk.imported()
     words = ["--set", "models.mine.name=mine_here:Mine", "--set", "methods.even.name=mine_here:Even"]
     assert desk("compare", "--out", "c", *words)[0] == 0
     desk.fresh()
@@ -171,7 +170,7 @@ def test_no_table_of_a_run_s_own_settings_is_imported(desk: Desk, tables: str, s
     Path("r").mkdir()
     Path("r/settings.toml").write_text(tables)
     refused(desk("run", "--out", "r"), says)
-    assert not desk.imported
+    assert not desk.imported()
     assert [path.name for path in Path("r").iterdir()] == ["settings.toml"]
 
 
@@ -179,7 +178,7 @@ def test_entrants_of_a_race_are_the_user_s_word_too(desk: Desk) -> None:
     Path("r").mkdir()
     Path("r/settings.toml").write_text('[search]\nname = "race"\n[search.entrants."mine_here:Even"]\n')
     chosen = settings_of(None, Path("r"), ["search.entrants={'mine_here:Even'={}}"])
-    assert desk.imported
+    assert desk.imported()
     assert "mine_here:Even" in chosen.search.values()["entrants"]
     with pytest.raises(SettingsError, match="is no Search"):
         RunSettings.parse({"search": {"name": "race", "entrants": {"mine_here:Mine": {}}}})

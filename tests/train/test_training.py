@@ -201,7 +201,6 @@ def test_a_last_batch_of_one_row_is_left_out_of_the_mean_loss(task: Task) -> Non
 def test_a_damaged_checkpoint_is_one_line(task: Task, tmp_path: Path, text: str) -> None:
     settings = Pretrain(epochs=1, batch=512)
     pretrain(task, settings, tmp_path / "c")
-    assert (tmp_path / "c" / "1.safetensors").exists() or list((tmp_path / "c").glob("*.safetensors"))
     (tmp_path / "c" / "checkpoint.json").write_text(text)
     with pytest.raises(RunError, match=r"Checkpoint '.*' is damaged") as caught:
         pretrain(task, settings, tmp_path / "c")
