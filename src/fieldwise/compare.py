@@ -29,7 +29,7 @@ from fieldwise.pipeline import prepare
 from fieldwise.reports import write
 from fieldwise.reports.comparison import markdown
 from fieldwise.reports.statistics import summarise
-from fieldwise.run_folder import Quiet, Watcher, check, read
+from fieldwise.run_folder import Quiet, Watcher, check, read_record
 from fieldwise.train.task import choose_device
 
 
@@ -102,8 +102,8 @@ def _cells(settings: CompareSettings, out: Path) -> Iterator[Cell]:
                 record = memory = None
                 if unit.done(settings, out):
                     home = job.seed_folder(seed)
-                    record = RunRecord.model_validate(read(home / "retrain" / budget.slug / "record.json"))
-                    stage = StageRecord.model_validate(read(home / "search" / budget.slug / "record.json"))
+                    record = read_record(RunRecord, home / "retrain" / budget.slug / "record.json")
+                    stage = read_record(StageRecord, home / "search" / budget.slug / "record.json")
                     memory = stage.peak_memory
                 yield Cell(
                     model=model,

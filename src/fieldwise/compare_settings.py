@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import unknown
+from fieldwise.core.names import Trusted, unknown
 from fieldwise.core.settings import Settings, Values, validate
 from fieldwise.models import MODELS
 from fieldwise.run_settings import RunSettings
@@ -40,8 +40,8 @@ class CompareSettings:
     runs: dict[Pair, RunSettings]
 
     @classmethod
-    def parse(cls, values: Mapping[str, Any]) -> "CompareSettings":
-        """Settings from plain tables; every problem of every table is told at once."""
+    def parse(cls, values: Mapping[str, Any], trusted: Trusted = None) -> "CompareSettings":
+        """Settings from plain tables; every problem of every table is told at once. `trusted` as in a run's."""
         compare, problems = validate(Compare, _inner(values, "compare"), "compare")
         problems += [unknown("settings", name, _TABLES) for name in values if name not in _TABLES]
         if compare is None:
@@ -55,7 +55,7 @@ class CompareSettings:
             for model in compare.models:
                 for method in compare.methods:
                     try:
-                        runs[model, method] = RunSettings.parse(_tables(values, model, method))
+                        runs[model, method] = RunSettings.parse(_tables(values, model, method), trusted)
                     except SettingsError as error:
                         problems += _placed(str(error), model, method)
         if problems:
@@ -111,4 +111,5 @@ def _placed(problems: str, model: str, method: str) -> list[str]:
     lines = problems.splitlines()
     for old, new in places.items():
         lines = [new + line[len(old) :] if re.match(rf"{re.escape(old)}[.\]]", line) else line for line in lines]
+        lines = [line.replace(f"--set {old[1:]}.name=", f"--set {new[1:]}.name=") for line in lines]
     return lines

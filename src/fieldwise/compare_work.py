@@ -81,4 +81,5 @@ def job_of(settings: CompareSettings, out: Path, pair: Pair) -> Job:
 def failure(settings: CompareSettings, out: Path, unit: Unit) -> str | None:
     """Why a unit failed when it was last tried."""
     marker = unit.folder(settings, out) / "failed.json"
-    return str(read(marker)["error"]) if marker.exists() else None
+    found = read(marker) if marker.exists() else {}
+    return str(found.get("error", "it is not said why.")) if found and isinstance(found, dict) else None

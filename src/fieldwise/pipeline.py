@@ -39,7 +39,7 @@ from fieldwise.models.check import check as check_model
 from fieldwise.reports import write
 from fieldwise.reports.journal import Journal
 from fieldwise.reports.run_view import open_run
-from fieldwise.run_folder import Job, Quiet, Several, Watcher, begin, check, end, need, read
+from fieldwise.run_folder import Job, Quiet, Several, Watcher, begin, check, end, need, read, read_record
 from fieldwise.run_settings import RunSettings
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import SearchResult
@@ -138,7 +138,7 @@ def search_one(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
     if begin(job, folder, values, f"search {budget}, seed {seed}"):
         forget_peak()
         need(full, f"the pretraining of seed {seed}", "pretrain")
-        task = _task(job, data, seed).starting_from(load(full).model)
+        task = _task(job, data, seed).starting_from(load(full, model=type(job.settings.model)).model)
         result = search_columns(task, job.settings.search, budget, folder / "checkpoint", job.watcher)
         write_json(folder / "mask.json", result.mask.to_json())
         export(result.model, folder, mask=result.mask)
@@ -159,8 +159,10 @@ def retrain_one(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
     if begin(job, folder, values, f"retrain {budget}, seed {seed}"):
         forget_peak()
         need(searched, f"the search of {budget}, seed {seed}", "search")
-        task = _task(job, data, seed).starting_from(load(job.pretrain_folder(seed)).model)
-        trained = retrain_model(task, load(searched).model, job.settings.retrain, folder / "checkpoint", job.watcher)
+        own = type(job.settings.model)
+        task = _task(job, data, seed).starting_from(load(job.pretrain_folder(seed), model=own).model)
+        start = load(searched, model=own).model
+        trained = retrain_model(task, start, job.settings.retrain, folder / "checkpoint", job.watcher)
         mask = Mask.from_json(read(searched / "mask.json"))
         export(trained.model, job.seed_folder(seed) / "compact" / budget.slug, data.encoder, mask)
         stage = StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=peak_memory())
@@ -171,11 +173,12 @@ def retrain_one(job: Job, data: Dataset, seed: int, budget: Budget) -> None:
 def _record(job: Job, data: Dataset, task: Task, budget: Budget, last: StageRecord) -> RunRecord:
     """One line of the results table; here, at the end, the test rows are read."""
     home = job.seed_folder(task.seed)
-    before = StageRecord.model_validate(read(job.pretrain_folder(task.seed) / "record.json"))
-    search = StageRecord.model_validate(read(home / "search" / budget.slug / "record.json"))
+    before = read_record(StageRecord, job.pretrain_folder(task.seed) / "record.json")
+    search = read_record(StageRecord, home / "search" / budget.slug / "record.json")
     mask = Mask.from_json(read(home / "search" / budget.slug / "mask.json"))
-    full = load(job.pretrain_folder(task.seed), str(task.torch_device)).model
-    small = load(home / "compact" / budget.slug, str(task.torch_device)).model
+    device, own = str(task.torch_device), type(job.settings.model)
+    full = load(job.pretrain_folder(task.seed), device, own).model
+    small = load(home / "compact" / budget.slug, device, own).model
     assert search.summary is not None
     return RunRecord(
         data=data.fingerprint,

@@ -1,20 +1,23 @@
 """The folders of a run: what each stage depends on, whether it is complete, and who watches."""
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+from pydantic import ValidationError
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import RunError
-from fieldwise.core.files import write_json
-from fieldwise.core.records import Epoch, RunRecord, StageRecord
+from fieldwise.core.files import read_json, write_json
+from fieldwise.core.records import Epoch, Record, RunRecord, StageRecord, first_problem
 from fieldwise.core.settings import Values, differing
 from fieldwise.data.store import Dataset
 from fieldwise.run_settings import RunSettings
 from fieldwise.train.loop import Listener, Silence
+
+R = TypeVar("R", bound=Record)
 
 
 class Watcher(Listener, Protocol):
@@ -151,8 +154,18 @@ def need(folder: Path, what: str, verb: str) -> None:
 def read(path: Path) -> Any:
     """A JSON file of a run; says which, where it cannot be read."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except (OSError, ValueError) as error:
         raise RunError(
             f"'{path}' cannot be read ({error}). Remove its folder; the stage is then made again."
+        ) from error
+
+
+def read_record(cls: type[R], path: Path) -> R:
+    """A record of a run; says which, where it cannot be read or is none."""
+    try:
+        return cls.model_validate(read(path))
+    except ValidationError as error:
+        raise RunError(
+            f"'{path}' is damaged ({first_problem(error)}). Remove its folder; the stage is then made again."
         ) from error

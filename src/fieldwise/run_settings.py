@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from fieldwise.core.budget import Budget, BudgetText
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import name_of, resolve, unknown
+from fieldwise.core.names import Trusted, name_of, resolve, unknown
 from fieldwise.core.settings import Settings, Values, validate
 from fieldwise.data import SOURCES
 from fieldwise.data.engines import ENGINES
@@ -66,14 +66,17 @@ class RunSettings:
     retrain: Retrain = field(default_factory=Retrain)
 
     @classmethod
-    def parse(cls, values: Mapping[str, Any]) -> "RunSettings":
-        """Settings from plain tables, and the preset they name; every problem of every table is told at once."""
+    def parse(cls, values: Mapping[str, Any], trusted: Trusted = None) -> "RunSettings":
+        """Settings from plain tables, and the preset they name; every problem of every table is told at once.
+
+        Classes outside the library are imported only if `trusted` names them; without it, whatever the tables name.
+        """
         values = _judged_as_retrained(filled(values))
-        reader = _Reader(values)
+        reader = _Reader(values, trusted)
         run = reader.table("run", Run)
         result = cls(
             run=run,
-            data=_source(values, reader, prepared=run is not None and run.dataset is not None),
+            data=_source(values, reader, trusted, prepared=run is not None and run.dataset is not None),
             split=reader.named("split", SplitRule, SPLIT_NAMES, "random"),
             engine=reader.named("engine", Engine, ENGINES, "auto"),  # type: ignore[type-abstract]
             model=reader.named("model", Model, MODELS, "dcnv2"),  # type: ignore[type-abstract]
@@ -116,12 +119,12 @@ def _without_none(values: Values) -> Values:
     return {k: v for k, v in inner.items() if v is not None}
 
 
-def _source(values: Mapping[str, Any], reader: "_Reader", prepared: bool) -> Source | None:
+def _source(values: Mapping[str, Any], reader: "_Reader", trusted: Trusted, prepared: bool) -> Source | None:
     """The source; of a prepared dataset nobody need say where its rows lie."""
     if prepared:
         if "data" not in values:
             return None
-        reader = _Reader(values)  # its problems are nobody's
+        reader = _Reader(values, trusted)  # its problems are nobody's
     return reader.named("data", Source, SOURCES, "planted")  # type: ignore[type-abstract]
 
 
@@ -131,8 +134,8 @@ class _Reader:
     A table with problems gives None, which nobody sees: `parse` raises the problems.
     """
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
+    def __init__(self, values: Mapping[str, Any], trusted: Trusted) -> None:
+        self._values, self._trusted = values, trusted
         self.problems: list[str] = []
 
     def table(self, name: str, cls: type[T]) -> T:
@@ -141,7 +144,7 @@ class _Reader:
     def named(self, name: str, base: type[T], table: Mapping[str, str], default: str) -> T:
         inner = self._inner(name)
         try:
-            cls = resolve(name, table, str(inner.pop("name", default)))
+            cls = resolve(name, table, str(inner.pop("name", default)), self._trusted)
         except SettingsError as error:
             self.problems.append(str(error))
             return cast(T, None)
@@ -158,6 +161,6 @@ class _Reader:
         return {}
 
     def _read(self, name: str, cls: type[T], inner: Values) -> T:
-        found, problems = validate(cls, inner, name)
+        found, problems = validate(cls, inner, name, self._trusted)
         self.problems += problems
         return cast(T, found)

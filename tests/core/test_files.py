@@ -1,8 +1,9 @@
+import os
 from pathlib import Path
 
 import pytest
 
-from fieldwise.core.files import replacing, write_json, write_text
+from fieldwise.core.files import check_regular, parse_json, read_json, replacing, write_json, write_text
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
@@ -25,3 +26,49 @@ def test_json_refuses_what_json_cannot_say(tmp_path: Path) -> None:
     assert "null" in (tmp_path / "a.json").read_text()
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "a.json", float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[" * 200_000, "nested too deep"),
+        ("[" * 900 + "]" * 900, "nested (too|more than 64) deep"),
+        ('{"a":' * 100 + "1" + "}" * 100, "nested more than 64 deep"),
+        ("[-Infinity]", "-Infinity, which is not a finite number"),
+        ("NaN", "NaN, which"),
+        ("[1e999]", "1e999, which"),
+        ("1" + "0" * 400, "a number of 401 digits"),
+        ("1" + "0" * 5000, "a number of 5001 digits"),
+        ('"\\ud800"', "surrogates not allowed"),
+        ("{", "Expecting"),
+    ],
+)
+def test_json_that_is_no_plain_value_is_a_value_error(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_json(text)
+
+
+def test_plain_values_are_read_as_they_were_written(tmp_path: Path) -> None:
+    value = {"é": [1, -(2**63), 2**64 - 1, 1e-3, None, True, "😀"], "deep": [[[[[[]]]]]]}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+    assert parse_json('"\\ud83d\\ude00"') == "😀"
+
+
+def test_only_regular_files_of_sane_size_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        with pytest.raises(OSError, match="not a regular file"):
+            read_json(tmp_path / name)
+        with pytest.raises(OSError, match="not a regular file"):
+            check_regular(tmp_path / name)
+    with pytest.raises(OSError, match=r"directory|regular"):
+        read_json(tmp_path)
+    write_text(tmp_path / "long.json", " " * 99 + "1")
+    assert read_json(tmp_path / "long.json", limit=101) == 1
+    with pytest.raises(ValueError, match="more than 99 bytes"):
+        read_json(tmp_path / "long.json", limit=99)
+    (tmp_path / "bytes.json").write_bytes(b'"\xff"')
+    with pytest.raises(ValueError, match="utf-8"):
+        read_json(tmp_path / "bytes.json")

@@ -126,3 +126,23 @@ def test_a_mask_over_fields_with_several_values_comes_back() -> None:
     schema = Schema((Field("user", 9), Field("genres", 5, length=3)))
     mask = Mask(schema.layout(4), ((0, 2), (3,)))
     assert Mask.from_json(mask.to_json()) == mask
+
+
+MASK = "fieldwise-mask/1"
+WRONG = (
+    {"name": 3}, {"width": "3"}, {"width": -1}, {"width": 2**40}, {"kept": 3}, {"kept": ["0"]}, {"kept": [9]},
+    {"kept": [0.5]}, {"cardinality": 0}, {"length": None},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *([], 3, None, {}, {"format": MASK}, {"format": MASK, "fields": {}}, {"format": MASK, "fields": []}),
+        *({"format": MASK, "fields": [{"name": "a", "cardinality": 5, "width": 3, "kept": [0], **w}]} for w in WRONG),
+    ],
+)
+def test_json_that_is_no_mask_is_one_line(value: object) -> None:
+    with pytest.raises(MaskError) as caught:
+        Mask.from_json(value)
+    assert "\n" not in str(caught.value)

@@ -83,3 +83,39 @@ def test_names_resolve_to_classes_and_are_never_evaluated() -> None:
     with pytest.raises(SettingsError, match="not a class"):
         resolve("x", TABLE, f"{__name__}:TABLE")
     assert "Did you mean" not in unknown("x", "zzz", TABLE)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a = 2024-06-01", "holds the date or time 2024-06-01; write it in quotes"),
+        ("[a]\nb = [{c = 13:00:00}]", "the date or time 13:00:00"),
+        ("a = " + "[" * 3_000 + "]" * 3_000, "nested too deep"),
+        ("a = " + "[" * 90 + "]" * 90, "nested more than 64 deep"),
+        ("a = -inf", "-inf, which is not a finite number"),
+        ("a = 1" + "0" * 5_000, "are not understood"),
+    ],
+)
+def test_toml_that_no_setting_can_be_is_one_line(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(SettingsError, match=says) as caught:
+        read_toml(tmp_path / "s.toml")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_flag_s_date_is_text_and_its_nesting_bounded() -> None:
+    assert override({}, ["a.b=2024-06-01"]) == {"a": {"b": "2024-06-01"}}
+    for value in ("[2024-06-01]", "[" * 3_000 + "]" * 3_000, "[" * 90 + "]" * 90, "nan", "1" + "0" * 5_000):
+        with pytest.raises(SettingsError, match="is not understood: "):
+            override({}, [f"a.b={value}"])
+
+
+def test_only_trusted_classes_are_imported() -> None:
+    path = f"{__name__}:Outer"
+    assert resolve("x", {}, path, trusted={path}) is Outer
+    assert resolve("x", TABLE, "outer", trusted=()) is Outer
+    with pytest.raises(SettingsError, match=f"Add --set x.name={path}"):
+        resolve("x", {}, path, trusted=())
+    for name in ("fieldwise.cli:main", "fieldwise.core.settings:Settings"):
+        with pytest.raises(SettingsError, match="unknown"):
+            resolve("x", TABLE, name)

@@ -1,22 +1,29 @@
 """A model folder predicts raw rows by itself, and says no to whatever is not what was exported."""
 
 import json
+import os
+import resource
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fieldwise.core.errors import DataError, RunError
-from fieldwise.core.schema import Schema
+from fieldwise.core.schema import Field, Layout, Schema
 from fieldwise.data.encoder import Encoder
 from fieldwise.exports.folder import export, load
 from fieldwise.exports.info import FileInfo, ModelInfo, _digest
+from fieldwise.exports.targets import export_to
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
 from tests.exports.cases import Case, shaken
@@ -150,15 +157,24 @@ def _forge(old: str, new: str) -> Callable[[Path], None]:
         (_edit('"fieldwise-model/2"', '"x"'), "has format 'x'"),
         (_edit('"width": 1', '"width": 2'), "was changed after it was written"),
         (_forge('"cardinality": 30', '"cardinality": 1000000000000'), "Sizes of 1000000000[0-9]* are claimed"),
-        (_forge('"hidden": [\n   16', '"hidden": [\n   1000000000000'), "Sizes of 1000000000000 are claimed"),
+        (
+            _forge('"hidden": [\n   16', '"hidden": [\n   1000000000000'),
+            r"shape \(1000000000000, 16\), torch.float32 are claimed",
+        ),
         (_forge('"length": 3', '"length": 1000000000000'), "is not understood: fields"),
-        (_forge('"width": 1', '"width": 2'), "is damaged"),
+        (_forge('"width": 1', '"width": 2'), "are claimed"),
         (_forge('"width": 1', '"width": -1'), "is not understood: fields"),
-        (_forge('"name": "dcnv2"', '"name": "os:system"'), "not a class"),
-        (_forge('"name": "dcnv2"', '"name": "pathlib:Path"'), "is no base model"),
+        (
+            _forge('"name": "dcnv2"', '"name": "os:system"'),
+            "Add --model os:system, or model=... in Python, if you trust it",
+        ),
+        (_forge('"name": "dcnv2"', '"name": "fieldwise.cli:main"'), "is not the library's, and no file may run code"),
         (_forge('"cross_layers": 3', '"cross_layers": -1'), "not understood"),
         (_forge('"encoding.json"', '"../encoding.json"'), "is not understood: files"),
-        (_forge('"vocabulary-001.parquet": {', '"vocabulary-999.parquet": {'), "holds no whole model"),
+        (
+            _forge('"vocabulary-001.parquet": {', '"vocabulary-999.parquet": {'),
+            "does not list '.*vocabulary-001.parquet'",
+        ),
     ],
 )
 def test_damaged_and_foreign_folders_are_refused(
@@ -180,11 +196,11 @@ def test_vocabularies_of_other_sizes_than_the_tables_are_refused(case: Case, ser
     for name in values["files"]:
         values["files"][name] = FileInfo.of(folder / name).to_json()
     (folder / "model.json").write_text(json.dumps({**values, "digest": _digest(values)}))
-    with pytest.raises(RunError, match="vocabularies are not those of the model's fields"):
+    with pytest.raises(RunError, match=r"encoding\.json is not that of the fields"):
         load(folder)
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "gpu"])
+@pytest.mark.parametrize("device", ["cuda:99", "gpu", "meta"])
 def test_a_device_that_is_not_there_is_told(served: Path, device: str) -> None:
     with pytest.raises(RunError, match=f"Device '{device}' cannot be used"):
         load(served, device)
@@ -194,3 +210,130 @@ def test_a_run_folder_is_told_where_its_models_are(served: Path, tmp_path: Path)
     shutil.copytree(served, tmp_path / "run" / "seed-0" / "compact" / "25pct-parameters")
     with pytest.raises(RunError, match=r"It is a run; name one of its models: .*25pct-parameters"):
         load(tmp_path / "run")
+
+
+def _relist(folder: Path, **files: object) -> None:
+    """Makes model.json list the files as they are now, less those that are given as None."""
+    values = json.loads((folder / "model.json").read_text())
+    del values["digest"]
+    for name in list(values["files"]):
+        if files.get(name.replace(".", "_").replace("-", "_"), name) is None:
+            del values["files"][name]
+        else:
+            values["files"][name] = FileInfo.of(folder / name).to_json()
+    (folder / "model.json").write_text(json.dumps({**values, "digest": _digest(values)}))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary-000.parquet"])
+def test_files_that_are_not_listed_are_not_read(served: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(served, tmp_path / "model"))
+    _relist(folder, **{name.replace(".", "_").replace("-", "_"): None})
+    with pytest.raises(RunError, match=rf"model.json does not list '.*{name}'"):
+        load(folder)
+    values = json.loads((folder / "model.json").read_text())
+    values["files"] = {}
+    values["digest"] = _digest({key: value for key, value in values.items() if key != "digest"})
+    (folder / "model.json").write_text(json.dumps(values))
+    with pytest.raises(RunError, match="does not list"):
+        load(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_weights_that_are_not_finite_are_neither_written_nor_read(tmp_path: Path, value: float) -> None:
+    model = FM().build(Schema.of(user=50, city=7).layout(4))
+    export(model, tmp_path / "m")
+    with torch.no_grad():
+        model.embedding.table(0)[3, 1] = value
+    with pytest.raises(RunError, match=r"'embedding\.tables\.4' hold numbers that are not finite"):
+        export(model, tmp_path / "n")
+    assert not (tmp_path / "n").exists()
+    save_file(model.state_dict(), tmp_path / "m" / "model.safetensors")
+    _relist(tmp_path / "m")
+    with pytest.raises(RunError, match="not finite"):
+        load(tmp_path / "m")
+
+
+def test_a_model_that_gives_nan_says_so(served: Path, case: Case) -> None:
+    predictor = load(served)
+    for name, buffer in predictor.model.named_buffers():
+        if name.endswith("running_var"):
+            buffer.fill_(-1e9)
+    with pytest.raises(RunError, match="The model gives NaN for 400 rows"):
+        predictor.predict(case.rows)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"hidden": [\n   16,\n   16', '"hidden": [\n   65536,\n   65536'),
+        ('"cross_layers": 3', '"cross_layers": 65536'),
+        ('"cross_layers": 3', '"cross_layers": 9223372036854775807'),
+        ('"hidden": [\n   16,\n   16', '"hidden": [\n   16,\n   9223372036854775807'),
+        ('"hidden": [\n   16,\n   16', '"hidden": [' + "1," * 30_000 + "1"),
+    ],
+)
+def test_no_memory_is_taken_for_layers_that_are_not_stored(served: Path, tmp_path: Path, old: str, new: str) -> None:
+    folder = Path(shutil.copytree(served, tmp_path / "model"))
+    _forge(old, new)(folder)
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(RunError, match=r"claimed|damaged"):
+        load(folder)
+    assert time.process_time() - started < 3
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
+
+
+def test_many_fields_without_a_table_are_read_in_time(tmp_path: Path) -> None:
+    schema = Schema(tuple(Field(f"field {j}", 3, 20) for j in range(3_000)))
+    export(DCNv2().build(Layout(schema, (4,) + (0,) * 2_999)), tmp_path / "m")
+    started = time.process_time()
+    assert load(tmp_path / "m").probability.places == 20
+    assert time.process_time() - started < 3
+    _forge('"length": 20', '"length": 1000')(tmp_path / "m")
+    load(tmp_path / "m")
+    text = (tmp_path / "m" / "model.json").read_text().replace('"length": 20', '"length": 1000')
+    (tmp_path / "m" / "model.json").write_text(text)
+    _relist(tmp_path / "m")
+    with pytest.raises(RunError, match="A row of 3000000 ids is claimed"):
+        load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors", "encoding.json", "vocabulary-001.parquet"])
+def test_pipes_and_endless_devices_are_not_read(served: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(served, tmp_path / "model"))
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(RunError, match="not a regular file"):
+        load(folder)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(RunError, match="not a regular file"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "values", [pa.array([[1], [2]]), pa.array([{"a": 1}] * 2), pa.array([b"a", b"b"]), pa.array(["a"] * 5_000)]
+)
+def test_vocabularies_that_are_none_are_one_line(served: Path, tmp_path: Path, values: pa.Array) -> None:
+    folder = Path(shutil.copytree(served, tmp_path / "model"))
+    counts = pa.array([1] * len(values))
+    pq.write_table(pa.table({"value": values, "count": counts}), folder / "vocabulary-000.parquet")
+    _relist(folder)
+    with pytest.raises(RunError, match=r"vocabulary-000.parquet' holds .*Export it again") as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_are_not_written_into_the_code_of_others(tmp_path: Path) -> None:
+    export(FM().build(Schema.of(user=50, city=7).layout(4)), tmp_path / "m")
+    _forge('"common": 16', "\"common\": \"16), __import__('os').system('x'), (1\"")(tmp_path / "m")
+    with pytest.raises(RunError, match=r"'common' is .*Allowed: a whole number above 0"):
+        export_to("fuxictr", tmp_path / "m", tmp_path / "x")
+
+
+def test_loading_leaves_randomness_and_hooks_as_they_were(served: Path) -> None:
+    torch.manual_seed(1)
+    first = torch.rand(3)
+    torch.manual_seed(1)
+    load(served)
+    assert torch.equal(torch.rand(3), first)
+    assert not torch.nn.modules.module._global_parameter_registration_hooks

@@ -191,3 +191,17 @@ def test_a_last_batch_of_one_row_is_left_out_of_the_mean_loss(task: Task) -> Non
     few = replace(task, train_rows=rows, valid_rows=rows)
     _, first = pretrain(few, Pretrain(batch=32, epochs=1, learning_rate=1e-9)).history
     assert first.loss == pytest.approx(math.log(2), abs=0.05), "two batches of three; the third as 0 would give 0.46"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{", '{"number": 1}', '{"number": "x", "info": {}}', '{"number": 1, "best": 1, "info": {}}', "[" * 200_000,
+     '{"number": 1, "best": 1, "info": {"history": [{"epoch": NaN}]}}'],
+)  # fmt: skip
+def test_a_damaged_checkpoint_is_one_line(task: Task, tmp_path: Path, text: str) -> None:
+    settings = Pretrain(epochs=1, batch=512)
+    pretrain(task, settings, tmp_path / "c")
+    (tmp_path / "c" / "checkpoint.json").write_text(text)
+    with pytest.raises(RunError, match=r"Checkpoint '.*' is damaged") as caught:
+        pretrain(task, settings, tmp_path / "c")
+    assert "\n" not in str(caught.value)

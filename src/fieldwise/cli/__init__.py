@@ -45,7 +45,6 @@ for name, command in COMMANDS.items():
 def main() -> NoReturn:
     """The entry point: users' mistakes are one line and exit code 2."""
     _wait_briefly()
-    sys.path.append("")  # so that settings can name a class of a file here, as `mymodel:Mine`
     try:
         app()
     except FieldwiseError as error:

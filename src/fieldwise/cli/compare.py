@@ -33,7 +33,7 @@ def compare(
     set_: Sets = None,
 ) -> None:
     """Compare searches under one protocol; the same command goes on where it was stopped."""
-    values = tables_of(
+    values, trusted = tables_of(
         settings, out, set_, preset=preset, raw=raw, dataset=dataset, methods=method, budgets=budget, seeds=seed,
         device=device,
     )  # fmt: skip
@@ -58,7 +58,7 @@ def compare(
             soft_wrap=True,
         )
 
-    chosen = CompareSettings.parse(values)
+    chosen = CompareSettings.parse(values, trusted)
     with watching() as (console, watcher):
         found = compare_searches(chosen, out, Pace(jobs, minutes), watcher, lambda line: watcher.line(line))
         show(console, found)

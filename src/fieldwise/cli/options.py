@@ -1,5 +1,6 @@
 """The options that commands share, and how they become settings."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.names import Trusted
 from fieldwise.core.settings import Values, override, read_toml
 
 if TYPE_CHECKING:
@@ -55,11 +57,15 @@ HOMES: Final = {
 """Which setting each flag stands for."""
 
 
-def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> Values:
-    """The settings file, or the run folder's, or nothing, with flags laid over."""
-    remembered = out / "settings.toml" if out else None
+def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> tuple[Values, Trusted]:
+    """The settings file, or the run folder's, or nothing, with flags laid over; and which classes may be imported.
+
+    What the command names itself, and a settings file that it names, is the user's word. The folder's own file is not.
+    """
+    remembered, trusted = out / "settings.toml" if out else None, None
     if file is None and remembered and remembered.exists():
         file = remembered
+        trusted = frozenset(_words([*flags.values(), override({}, sets or [])]))
     values = read_toml(file) if file else {}
     for flag, value in flags.items():
         if value is not None and flag == "preset":
@@ -72,15 +78,26 @@ def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **fla
             if key == "name" and inner.get("name", value) != value:
                 inner.clear()  # another method: the old one's settings do not apply to it
             inner[key] = str(value) if isinstance(value, Path) else value
-    return override(values, sets or [])
+    return override(values, sets or []), trusted
 
 
 def settings_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> "RunSettings":
     """The settings file, or the run folder's, or the defaults, with flags laid over."""
-    values = tables_of(file, out, sets, **flags)
+    values, trusted = tables_of(file, out, sets, **flags)
     from fieldwise.run_settings import RunSettings
 
-    return RunSettings.parse(values)
+    return RunSettings.parse(values, trusted)
+
+
+def _words(value: Any) -> Iterator[str]:
+    """Every text in plain values, the keys of tables too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for inner in value:
+            yield from _words(inner)
+        if isinstance(value, dict):
+            yield from _words(list(value.values()))
 
 
 def aligned(settings: "RunSettings", align: int | None) -> "RunSettings":

@@ -2,16 +2,34 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from fieldwise.cli.console import table, watching
 
+if TYPE_CHECKING:
+    from fieldwise.models.model import Model
+
 ModelFolder = Annotated[
     Path, typer.Argument(help="A model folder, such as RUN/seed-0/compact/BUDGET.", metavar="MODEL")
 ]
+
+OwnModel = Annotated[
+    str | None,
+    typer.Option("--model", help="package.module:Class of a model that is not the library's; runs its code."),
+]
+
+
+def own_class(name: str | None) -> "type[Model] | None":
+    """The class that the user names."""
+    if name is None:
+        return None
+    from fieldwise.core.names import resolve
+    from fieldwise.models import MODELS
+
+    return resolve("model", MODELS, name)
 
 
 def predict(
@@ -21,6 +39,7 @@ def predict(
     keep: Annotated[list[str] | None, typer.Option(help="A column to copy to the output; may be repeated.")] = None,
     header: Annotated[str | None, typer.Option(help="Column names, between commas, of text without a header.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    own: OwnModel = None,
 ) -> None:
     """Predict the clicks of raw rows, however many, with an exported model."""
     from fieldwise.exports.folder import load
@@ -28,7 +47,7 @@ def predict(
 
     names = header.split(",") if header else []
     with watching() as (console, watcher):
-        rows = predict_file(load(model, device), raw, out, keep or [], names, watcher.rows)
+        rows = predict_file(load(model, device, own_class(own)), raw, out, keep or [], names, watcher.rows)
         console.print(f"{rows:,} rows predicted: {out}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -50,11 +69,12 @@ def export(
     to: Annotated[Target, typer.Option(help="A graph, a model repository, or another library's config.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")],
     align: Annotated[int, typer.Option(min=1, help="Hand widths over in multiples, padded with zeros.")] = 1,
+    own: OwnModel = None,
 ) -> None:
     """Export a model for serving (onnx, pt2, triton), or its widths for another library."""
     from fieldwise.exports.targets import export_to
 
-    written, console = export_to(to, model, out, align), Console()
+    written, console = export_to(to, model, out, align, own_class(own)), Console()
     if written.tables:
         found = written.tables
         heads = ("field", "cardinality", "width", f"aligned to {align}")
@@ -73,6 +93,7 @@ def bench_serve(
     seconds: Annotated[float, typer.Option(min=0.01, help="For each batch size.")] = 2.0,
     threads: Annotated[int, typer.Option(min=1, help="Cores for one prediction.")] = 1,
     json: Annotated[Path | None, typer.Option(help="Write the numbers to this file too.")] = None,
+    own: OwnModel = None,
 ) -> None:
     """Measure latency, memory and disk of the full against the compact model, in every runtime."""
     from fieldwise.core.files import write_json
@@ -81,7 +102,8 @@ def bench_serve(
 
     console = Console()
     with console.status("measuring") as status:
-        found = bench(model, seconds, threads, say=lambda what: status.update(f"measuring {what}"))
+        say = lambda what: status.update(f"measuring {what}")  # noqa: E731
+        found = bench(model, seconds, threads, say=say, model=own_class(own))
     title = f"Serving on {threads} core(s), ids to probabilities: sizes in MiB, p50 / p99 of a batch in ms"
     table(console, title, HEADS, rows(found.to_json()))
     for line in found.missing:

@@ -5,11 +5,15 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fieldwise.core.errors import MaskError
-from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.errors import DataError, MaskError
+from fieldwise.core.records import first_problem
+from fieldwise.core.schema import Field, Layout, Schema
 
 FORMAT: Final = "fieldwise-mask/1"
+_COLUMNS: Final = 2**24
+"""Columns that a mask's file may claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +96,37 @@ class Mask:
         return {"format": FORMAT, "columns": self.columns, "params": self.params, "fields": fields}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Mask":
+    def from_json(cls, value: Any) -> "Mask":
         """The inverse of `to_json`."""
-        if value.get("format") != FORMAT:
-            raise MaskError(f"Not a mask: format {value.get('format')!r}. Allowed: {FORMAT!r}.")
+        found = value.get("format") if isinstance(value, dict) else None
+        if found != FORMAT:
+            raise MaskError(f"Not a mask: format {found!r:.80}. Allowed: {FORMAT!r}.")
         try:
-            fields = value["fields"]
-            full = Layout(Schema.from_json(fields), tuple(int(f["width"]) for f in fields))
-            return cls(full, tuple(tuple(int(k) for k in f["kept"]) for f in fields))
-        except (KeyError, TypeError) as error:
-            raise MaskError(f"A damaged mask: {error!r}. Make it again by a search.") from error
+            fields = _Fields.model_validate(value).fields
+            full = Layout(Schema(tuple(f.field() for f in fields)), tuple(f.width for f in fields))
+            if full.columns > _COLUMNS:
+                raise MaskError(f"A mask over {full.columns} columns. Allowed: {_COLUMNS} at most.")
+            return cls(full, tuple(tuple(f.kept) for f in fields))
+        except ValidationError as error:
+            raise MaskError(f"A damaged mask: {first_problem(error)}. Make it again by a search.") from error
+        except DataError as error:
+            raise MaskError(f"A damaged mask: {error} Make it again by a search.") from error
+
+
+class _Kept(BaseModel):
+    """One field's entry in a mask's JSON."""
+
+    model_config = ConfigDict(strict=True)
+    name: str
+    cardinality: int
+    length: int = 1
+    width: int
+    kept: list[int]
+
+    def field(self) -> Field:
+        """The field."""
+        return Field(self.name, self.cardinality, self.length)
+
+
+class _Fields(BaseModel):
+    fields: list[_Kept]

@@ -1,10 +1,19 @@
 """Names that users type: looked up in a literal table, with the nearest one suggested."""
 
-from collections.abc import Iterable, Mapping
+import os
+import sys
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Final
 
 from fieldwise.core.errors import SettingsError
+
+Trusted = Collection[str] | None
+"""The `package.module:Class` that this call names, the only ones that are imported; None: whatever is asked for."""
+_OWN: Final = __name__.partition(".")[0]
 
 
 def unknown(where: str, got: str, choices: Iterable[str]) -> str:
@@ -15,25 +24,55 @@ def unknown(where: str, got: str, choices: Iterable[str]) -> str:
     return f"[{where}] unknown '{got}'.{hint} Choose from: {', '.join(known)}."
 
 
-def resolve(where: str, table: Mapping[str, str], name: str) -> type:
+def resolve(where: str, table: Mapping[str, str], name: str, trusted: Trusted = None) -> type:
     """The class behind a table's name, or behind `package.module:Class`; imported, never evaluated.
 
-    Tables map a name to `module:Class`, so that listing names imports nothing.
+    Tables map a name to `module:Class`, so that listing names imports nothing. What is in no table is imported only
+    where it is trusted: a file may name a class, but the user must have named it too.
     """
     path = table.get(name, name)
     module, colon, attribute = path.partition(":")
     if not colon:
         raise SettingsError(unknown(where, name, table))
-    try:
-        found = vars(import_module(module))[attribute]
-    except (ImportError, KeyError, ValueError) as error:
+    own = path not in table.values()
+    if own and module.partition(".")[0] == _OWN:
+        raise SettingsError(unknown(where, name, table))
+    if own and trusted is not None and path not in trusted:
+        flag = "" if "." in where else f"Add --set {where}.name={path}, or give"
         raise SettingsError(
-            f"[{where}] cannot import '{path}' ({error!r}). Allowed: a name of `fieldwise list`, or "
-            "package.module:Class that Python can import. Check the spelling and the installation."
-        ) from error
+            f"[{where}] '{path}' is named by a file of the folder, and no file may run code. "
+            f"{flag or 'Give'} the settings file as an argument, if you trust it."
+        )
+    try:
+        members = vars(_module(module, attribute) if own else import_module(module))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's module may raise anything, SystemExit too
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise SettingsError(_not_imported(where, path, why)) from error
+    found = members.get(attribute)
+    if attribute not in members:
+        raise SettingsError(_not_imported(where, path, f"the module has no '{attribute}'"))
     if not isinstance(found, type):
-        raise SettingsError(f"[{where}] '{path}' is {found!r}, not a class. Name a settings class.")
+        raise SettingsError(f"[{where}] '{path}' is {found!r:.80}, not a class. Name a settings class.")
     return found
+
+
+def _module(module: str, attribute: str) -> ModuleType:
+    """A user's module; the working directory is on the path from here on, where it alone holds the module."""
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise ImportError("it is not of the form package.module:Class")
+    top = module.partition(".")[0]
+    if top not in sys.modules and find_spec(top) is None:
+        sys.path.append(os.getcwd())  # noqa: PTH109, a path of sys.path is text
+    return import_module(module)
+
+
+def _not_imported(where: str, path: str, why: str) -> str:
+    return (
+        f"[{where}] cannot import '{path}' ({why}). Allowed: a name of `fieldwise list`, or package.module:Class that "
+        "Python can import. Check the spelling, the module and the installation."
+    )
 
 
 def by_class(table: Mapping[str, str], module: str, attribute: str) -> type:
@@ -46,5 +85,10 @@ def by_class(table: Mapping[str, str], module: str, attribute: str) -> type:
 
 def name_of(value: object, table: Mapping[str, str]) -> str:
     """The name that an object's class has in a table, or its `package.module:Class`."""
-    path = f"{type(value).__module__}:{type(value).__name__}"
+    return name_of_class(type(value), table)
+
+
+def name_of_class(cls: type, table: Mapping[str, str]) -> str:
+    """The name that a class has in a table, or its `package.module:Class`."""
+    path = f"{cls.__module__}:{cls.__name__}"
     return next((name for name, known in table.items() if known == path), path)

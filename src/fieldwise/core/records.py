@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Record(BaseModel):
@@ -13,6 +13,13 @@ class Record(BaseModel):
     def to_json(self) -> dict[str, Any]:
         """The record as plain values."""
         return self.model_dump(mode="json")
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first of an error's problems in one line: where, and what."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))[:200]
+    return " ".join(f"{where}: {first['msg']}".split())
 
 
 class Metrics(Record):

@@ -1,18 +1,22 @@
 """Settings are frozen, validated values; files and flags become them, with every problem told at once."""
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import unknown
+from fieldwise.core.files import check_plain, read_text
+from fieldwise.core.names import Trusted, unknown
 
 Values = dict[str, Any]
 S = TypeVar("S", bound="Settings")
+_LIMIT: Final = 2**24
+"""Bytes that a settings file may have."""
 
 
 class Settings(BaseModel):
@@ -27,10 +31,12 @@ class Settings(BaseModel):
         return self.model_dump(mode="json")
 
 
-def validate(cls: type[S], values: Mapping[str, Any], where: str) -> tuple[S | None, list[str]]:
-    """The settings, or nothing and one line for every problem."""
+def validate(
+    cls: type[S], values: Mapping[str, Any], where: str, trusted: Trusted = None
+) -> tuple[S | None, list[str]]:
+    """The settings, or nothing and one line for every problem; names within the values are resolved if `trusted`."""
     try:
-        return cls.model_validate(values), []
+        return cls.model_validate(values, context={"trusted": trusted}), []
     except ValidationError as error:
         problems = error.errors()
         paths = [problem["loc"] for problem in problems]
@@ -49,22 +55,27 @@ def _sentence(cls: type[BaseModel], problem: Values, where: str) -> str:
                 cls = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else cls
         return unknown(".".join([where, *path[:-1]]), path[-1], cls.model_fields)
     what = problem["msg"].removeprefix("Value error, ")
-    return f"[{where}] {'.'.join(path)} = {problem['input']!r}: {what[0].lower()}{what[1:].rstrip('.')}."
+    return f"[{where}] {'.'.join(path)} = {problem['input']!r:.200}: {what[0].lower()}{what[1:].rstrip('.')}."
 
 
 def read_toml(path: Path) -> Values:
     """The tables of a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(read_text(path, _LIMIT))
+        check_plain(values)
+        return values
     except OSError as error:
         raise SettingsError(f"Cannot read settings '{path}' ({error.strerror}). Name a TOML file.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"Settings '{path}' are not TOML: {error}. Mend that line.") from error
+    except RecursionError as error:
+        raise SettingsError(f"Settings '{path}' are not understood: they are nested too deep.") from error
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are such
+        kind = "not TOML" if isinstance(error, tomllib.TOMLDecodeError | UnicodeDecodeError) else "not understood"
+        raise SettingsError(f"Settings '{path}' are {kind}: {error}. Fix that line.") from error
 
 
 def override(values: Values, sets: Sequence[str]) -> Values:
     """Values with `table.key=value` flags laid over them; a value is read as TOML, else as text."""
-    result: Values = json.loads(json.dumps(values))
+    result = deepcopy(values)
     for text in sets:
         path, equals, value = text.partition("=")
         *tables, key = path.strip().split(".")
@@ -75,15 +86,23 @@ def override(values: Values, sets: Sequence[str]) -> Values:
             inner = inner.setdefault(table, {})
             if not isinstance(inner, dict):
                 raise SettingsError(f"--set '{text}': '{table}' is a value, not a table. Leave '.{key}' out.")
-        inner[key] = _toml_value(value.strip())
+        try:
+            inner[key] = _toml_value(value.strip())
+        except (ValueError, RecursionError) as error:
+            why = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+            raise SettingsError(f"--set '{text:.80}' is not understood: {why}.") from error
     return result
 
 
 def _toml_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        found = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    if isinstance(found, datetime | date | time):
+        return text
+    check_plain(found)
+    return found
 
 
 def differing(old: Any, new: Any, where: str = "") -> list[str]:

@@ -1,6 +1,5 @@
 """Raw rows to ids, from the dataset folder alone: no engine, the same ids as the dataset's own."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,15 +10,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pydantic import Field as Bounded
+from pydantic import TypeAdapter, ValidationError
 
 from fieldwise.core.errors import DataError
-from fieldwise.core.files import write_json
+from fieldwise.core.files import read_json, write_json
+from fieldwise.core.records import Record, first_problem
 from fieldwise.core.schema import PADDING, UNKNOWN, Field, Schema
 from fieldwise.data.in_memory import table_of
 from fieldwise.data.rules import Rule
 from fieldwise.data.vocabulary import Vocabulary
 
 RULES: Final = "encoding.json"
+
+
+class _Entry(Record):
+    """What `encoding.json` says of one field."""
+
+    name: str
+    rule: Rule
+    length: int = Bounded(ge=1, le=1000)
+    several: bool
+
+
+_ENTRIES: Final = TypeAdapter(list[_Entry])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +73,24 @@ class Encoder:
         self.fields = tuple(fields)
 
     @classmethod
-    def open(cls, folder: Path | str) -> "Encoder":
-        """The rules and vocabularies of a dataset folder."""
+    def open(cls, folder: Path | str, schema: Schema | None = None) -> "Encoder":
+        """The rules and vocabularies of a dataset folder; with a schema, refuses any but those of its fields."""
         folder = Path(folder)
         try:
-            entries = json.loads((folder / RULES).read_text(encoding="utf-8"))
+            entries = _ENTRIES.validate_python(read_json(folder / RULES))
+            if schema is not None and [(e.name, e.length) for e in entries] != [
+                (f.name, f.length) for f in schema.fields
+            ]:
+                raise DataError(f"'{folder}': {RULES} is not that of the fields. Make the folder again.")
+            rows = [None] * len(entries) if schema is None else [field.cardinality - 1 for field in schema.fields]
             fields = [
-                FieldEncoder(
-                    str(entry["name"]),
-                    Rule.model_validate(entry["rule"]),
-                    Vocabulary.load(folder / vocabulary_file(index)),
-                    int(entry["length"]),
-                    bool(entry["several"]),
-                )
-                for index, entry in enumerate(entries)
+                FieldEncoder(e.name, e.rule, Vocabulary.load(folder / vocabulary_file(i), rows[i]), e.length, e.several)
+                for i, e in enumerate(entries)
             ]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:
+            why = first_problem(error) if isinstance(error, ValidationError) else " ".join(str(error).split())[:300]
             raise DataError(
-                f"'{folder}' cannot encode rows ({error}). Name a dataset folder, or make it again."
+                f"'{folder}' cannot encode rows ({why}). Name a dataset folder, or make it again."
             ) from error
         return cls(fields)
 

@@ -22,9 +22,10 @@ from fieldwise.data import SOURCES
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.engines.engine import LABEL, PLACE, Auto, Engine, Plan, Progress, Staged, field
 from fieldwise.data.fit import fit
+from fieldwise.data.info import FORMAT, INFO
 from fieldwise.data.source import Files, Source, rules_of
 from fieldwise.data.split import NAMES, SPLITS, ColumnSplit, RandomSplit, SplitRule
-from fieldwise.data.store import FORMAT, INFO, Dataset, Summary, Writer
+from fieldwise.data.store import Dataset, Summary, Writer
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLICKS: Final = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}

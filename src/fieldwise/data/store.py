@@ -1,6 +1,5 @@
 """The dataset folder: arrays that are mapped, not loaded, with a schema, rules and vocabularies beside them."""
 
-import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,15 +8,19 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from fieldwise.core.errors import DataError
+from fieldwise.core.files import check_regular, read_json
+from fieldwise.core.records import first_problem
 from fieldwise.core.schema import Schema
 from fieldwise.data.encoder import Encoder
+from fieldwise.data.info import FORMAT, INFO, check
 from fieldwise.data.split import SPLITS
 from fieldwise.data.vocabulary import Vocabulary
 
-INFO: Final = "dataset.json"
-FORMAT: Final = "fieldwise-dataset/1"
+_ROWS: Final = 2**16
+"""Rows that are checked at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,22 @@ class Dataset:
         """Reads what the folder says of itself; refuses one that is not a dataset."""
         folder = Path(folder)
         try:
-            info = json.loads((folder / INFO).read_text(encoding="utf-8"))
-        except OSError as error:
+            info = read_json(folder / INFO)
+        except FileNotFoundError as error:
             raise DataError(f"'{folder}' is no dataset: {INFO} is missing. Run `fieldwise prepare`.") from error
+        except OSError as error:
+            raise DataError(f"'{folder}' is no dataset: {error}. Run `fieldwise prepare`.") from error
         except ValueError as error:
             raise DataError(f"'{folder / INFO}' is damaged ({error}). Prepare the dataset again.") from error
-        if info.get("format") != FORMAT:
-            raise DataError(f"'{folder}' has format {info.get('format')!r}. Allowed: {FORMAT!r}.")
+        found = info.get("format") if isinstance(info, dict) else None
+        if found != FORMAT:
+            raise DataError(f"'{folder}' has format {found!r:.80}. Allowed: {FORMAT!r}.")
+        try:
+            check(info)
+        except ValidationError as error:
+            raise DataError(
+                f"'{folder / INFO}' is damaged ({first_problem(error)}). Prepare the dataset again."
+            ) from error
         return cls(folder, info)
 
     @property
@@ -87,7 +99,7 @@ class Dataset:
     @cached_property
     def encoder(self) -> Encoder:
         """Encodes new raw rows as the dataset's own were encoded."""
-        return Encoder.open(self.folder)
+        return Encoder.open(self.folder, self.schema)
 
     def vocabulary(self, field: str) -> Vocabulary:
         """The values of one field."""
@@ -97,9 +109,8 @@ class Dataset:
         rows = self.info["rows"][name]
         # mode "c": pages stay shared and clean, yet torch may wrap them without a warning
         try:
-            ids = np.load(self.folder / f"{name}.ids.npy", mmap_mode="c", allow_pickle=False)
-            labels = np.load(self.folder / f"{name}.labels.npy", mmap_mode="c", allow_pickle=False)
-        except (OSError, ValueError) as error:
+            ids, labels = (_mapped(self.folder / f"{name}.{part}.npy") for part in ("ids", "labels"))
+        except (OSError, ValueError, OverflowError, SyntaxError, TypeError) as error:
             raise DataError(
                 f"Dataset '{self.folder}': the {name} split cannot be read ({error}). Prepare it again."
             ) from error
@@ -108,7 +119,41 @@ class Dataset:
                 f"Dataset '{self.folder}': {name} holds {ids.shape} ids and {labels.shape} labels, "
                 f"its {INFO} says {rows} rows of {len(self.schema)} fields. Prepare it again."
             )
+        if ids.dtype != np.int32 or labels.dtype != np.uint8:
+            raise DataError(
+                f"Dataset '{self.folder}': {name} holds ids of type {ids.dtype} and labels of type {labels.dtype}. "
+                "Allowed: int32 and uint8. Prepare it again."
+            )
+        _check_rows(self.folder, name, self.schema, ids, labels)
         return Split(ids, labels)
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    check_regular(path)
+    found: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    return found
+
+
+def _check_rows(folder: Path, split: str, schema: Schema, ids: NDArray[np.int32], labels: NDArray[np.uint8]) -> None:
+    """Refuses ids that no row of a field's table has, which would be another field's, and labels but 0 and 1.
+
+    One pass, so that training need not ask; padding, -1, is only for fields with several values a row.
+    """
+    owners = np.repeat(np.arange(len(schema)), schema.lengths)
+    several = np.asarray(schema.lengths)[owners] > 1
+    limits = np.asarray(schema.cardinalities)[owners] + several
+    for start in range(0, len(labels), _ROWS):
+        part = ids[start : start + _ROWS].view(np.uint32)  # below 0 becomes very large
+        largest = part.max(0).astype(np.int64)
+        if several.any():
+            largest[several] = (part[:, several] + np.uint32(1)).max(0)  # and padding 0
+        if (largest >= limits).any():
+            bad = schema.names[owners[int((largest >= limits).argmax())]]
+            raise DataError(
+                f"Dataset '{folder}': {split} holds ids of '{bad}' that it does not have. Prepare it again."
+            )
+        if labels[start : start + _ROWS].max() > 1:
+            raise DataError(f"Dataset '{folder}': {split} holds labels other than 0 and 1. Prepare it again.")
 
 
 class Summary:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fieldwise.core.files import replacing
 from fieldwise.core.schema import UNKNOWN
 from fieldwise.data.convert import Form, form_of, moments, numbers_in, plain_times, rewritten, wholes, written
+from fieldwise.data.vocabulary_file import read_columns
 
 
 @dataclass(frozen=True)
@@ -89,16 +90,18 @@ class Vocabulary:
             pq.write_table(pa.table({"value": self.values, "count": self.counts}), work)
 
     @classmethod
-    def load(cls, path: Path) -> "Vocabulary":
-        """The inverse of `save`."""
-        table = pq.read_table(path).combine_chunks()
-        values = table["value"].combine_chunks()
+    def load(cls, path: Path, rows: int | None = None) -> "Vocabulary":
+        """The inverse of `save`; ValueError where it is none, or holds another number of values than `rows`."""
+        values, counts = read_columns(path, rows)
         # older folders hold NaN, and times with zones and of other units
         if pa.types.is_temporal(values.type):
             values = plain_times(values)
         elif pa.types.is_floating(values.type):
+            values = values.cast(pa.float64())
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
-        return cls(values, table["count"].combine_chunks())
+        elif pa.types.is_integer(values.type):
+            values = wholes(values)
+        return cls(values, counts)
 
 
 def _places(column: pa.Array, known: pa.Array) -> NDArray[np.int32]:

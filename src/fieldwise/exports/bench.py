@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from fieldwise.core.errors import RunError
+from fieldwise.core.names import name_of_class
 from fieldwise.core.records import Record
 from fieldwise.core.schema import Schema
 from fieldwise.exports.bench_process import Measured, Order, Runtime
@@ -23,7 +24,8 @@ from fieldwise.exports.folder import WEIGHTS, export, load
 from fieldwise.exports.onnx import ids_to_onnx
 from fieldwise.exports.predictor import Probability
 from fieldwise.exports.program import compile_ahead
-from fieldwise.models.model import CTRModel
+from fieldwise.models import MODELS
+from fieldwise.models.model import CTRModel, Model
 
 BATCHES: Final = (1, 256, 4096)
 
@@ -51,39 +53,51 @@ def bench(
     threads: int = 1,
     batches: Sequence[int] = BATCHES,
     say: Callable[[str], None] = lambda _: None,
+    model: type[Model] | None = None,
 ) -> Bench:
-    """Measures a model folder; each cell in a process of its own, one after the other."""
-    small = load(folder).model
+    """Measures a model folder; each cell in a process of its own, one after the other.
+
+    `model` is the class of a model that is not the library's; the processes import it too.
+    """
+    small = load(folder, model=model).model
+    own = name_of_class(model, MODELS) if model else None
     with torch.random.fork_rng(devices=[]):
         full = small.settings.build(small.layout.schema.layout(small.settings.width)).eval()
     cells, missing = [], []
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        for model, built in (("full", full), ("compact", small)):
+        for kind, built in (("full", full), ("compact", small)):
             for runtime, write in _WRITERS.items():
-                say(f"{model}, {runtime}")
+                say(f"{kind}, {runtime}")
                 try:
-                    path, file = write(Probability(built).eval(), work / f"{model}-{runtime}")
+                    path, file = write(Probability(built).eval(), work / f"{kind}-{runtime}")
                 except RunError as error:
                     missing.append(f"{runtime}: {error}")
                     continue
-                ids = _ids(built, max(batches), work / f"{model}.npy")
+                ids = _ids(built, max(batches), work / f"{kind}.npy")
                 order = Order(
-                    runtime=runtime, path=path, ids=ids, batches=list(batches), seconds=seconds, threads=threads
+                    runtime=runtime,
+                    path=path,
+                    ids=ids,
+                    batches=list(batches),
+                    seconds=seconds,
+                    threads=threads,
+                    model=own,
                 )
-                cell = Cell(model=model, runtime=runtime, disk=file.stat().st_size, measured=_run(order))
+                cell = Cell(model=kind, runtime=runtime, disk=file.stat().st_size, measured=_run(order))
                 cells.append(cell)
     return Bench(cells=cells, missing=list(dict.fromkeys(missing)))
 
 
 def _run(order: Order) -> Measured:
+    paths = os.pathsep.join(path for path in sys.path if path)  # what imported the model here, and nothing more
     done = subprocess.run(
-        [sys.executable, "-m", "fieldwise.exports.bench_process"],
+        [sys.executable, "-P", "-m", "fieldwise.exports.bench_process"],
         input=order.model_dump_json(),
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "OMP_NUM_THREADS": str(order.threads)},
+        env={**os.environ, "OMP_NUM_THREADS": str(order.threads), **({"PYTHONPATH": paths} if order.model else {})},
     )
     if done.returncode:
         raise RunError(f"{order.runtime} failed: {(done.stderr.strip().splitlines() or ['no word'])[-1]}")

@@ -32,6 +32,8 @@ class Order(Record):
     seconds: float
     """For each batch size, after one second of warming up at most."""
     threads: int
+    model: str | None = None
+    """The class of a model that is not the library's, where there is one."""
 
 
 class Latency(Record):
@@ -71,10 +73,13 @@ def measure(order: Order) -> Measured:
 def _eager(order: Order) -> Callable[[], Call]:
     import torch
 
+    from fieldwise.core.names import resolve
     from fieldwise.exports.folder import load
+    from fieldwise.models import MODELS
 
     torch.set_num_threads(order.threads)
-    return lambda: load(order.path).of_ids
+    own = resolve("model", MODELS, order.model) if order.model else None
+    return lambda: load(order.path, model=own).of_ids
 
 
 def _onnx(order: Order) -> Callable[[], Call]:

@@ -1,29 +1,32 @@
-"""A model as a folder: weights in safetensors, the rest in JSON and Parquet. No pickle is read or written."""
+"""A model as a folder: weights in safetensors, the rest in JSON and Parquet. No pickle is read or written.
 
-import math
+A folder may come from a stranger: no code that it names is run, nothing is allocated that it does not hold.
+"""
+
 import platform
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
-from safetensors import SafetensorError, safe_open
+from pyarrow import ArrowException
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from fieldwise.core.errors import DataError, FieldwiseError, RunError
-from fieldwise.core.files import replacing
+from fieldwise.core.errors import DataError, FieldwiseError, RunError, SettingsError
+from fieldwise.core.files import check_regular, replacing
 from fieldwise.core.mask import Mask
-from fieldwise.core.names import name_of, resolve
+from fieldwise.core.names import name_of, name_of_class, resolve
+from fieldwise.core.schema import Schema
 from fieldwise.core.settings import validate
 from fieldwise.core.version import __version__
-from fieldwise.data.encoder import RULES, Encoder
+from fieldwise.data.encoder import RULES, Encoder, vocabulary_file
 from fieldwise.exports.info import INFO, FileInfo, ModelInfo, field_infos
 from fieldwise.exports.predictor import Predictor
+from fieldwise.exports.stored import build, check_finite
 from fieldwise.models import MODELS
 from fieldwise.models.model import CTRModel, Model
 
 WEIGHTS: Final = "model.safetensors"
-_MODEST: Final = 2**16
-"""A layer's size that may be claimed by any file."""
 
 
 def export(model: CTRModel, folder: Path | str, encoder: Encoder | None = None, mask: Mask | None = None) -> None:
@@ -35,6 +38,7 @@ def export(model: CTRModel, folder: Path | str, encoder: Encoder | None = None, 
     folder, files = Path(folder), [WEIGHTS]
     if encoder is not None and encoder.schema != model.layout.schema:
         raise DataError("The encoder's fields are not the model's. Give the encoder of the dataset it was trained on.")
+    check_finite(model.state_dict())
     with replacing(folder / WEIGHTS) as work:
         save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, work)
     if encoder is not None:
@@ -52,68 +56,88 @@ def export(model: CTRModel, folder: Path | str, encoder: Encoder | None = None, 
     info.write(folder)
 
 
-def load(folder: Path | str, device: str = "cpu") -> Predictor:
-    """Reads a model back, ready to predict; refuses damaged or foreign files."""
+def load(folder: Path | str, device: str = "cpu", model: type[Model] | None = None) -> Predictor:
+    """Reads a model back, ready to predict; refuses damaged or foreign files.
+
+    A model that is not the library's is loaded only where its class is given: a folder's word runs no code.
+    """
     folder = Path(folder)
+    _check_device(device)
     info = ModelInfo.read(folder)
     try:
+        settings = _settings(info, _class(folder, info, model))
         _check_files(folder, info)
-        model = _build(info, folder / WEIGHTS)
-        model.load_state_dict(load_file(folder / WEIGHTS))
+        stored = load_file(folder / WEIGHTS)
+        check_finite(stored)
+        built = build(settings, info.layout, info.linear, stored)
+        del stored
+        if list(built.needs) != info.needs:
+            raise RunError(f"'{folder}': the fields that the model needs are not those named. Export the model again.")
         encoder = _encoder(folder, info) if RULES in info.files else None
     except OSError as error:
         raise RunError(f"'{folder}' holds no whole model: {error}. Export it again.") from error
-    except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError, DataError) as error:
+    except (
+        ValueError, KeyError, TypeError, IndexError, OverflowError, RuntimeError, MemoryError, SafetensorError,
+        ArrowException, DataError,
+    ) as error:  # fmt: skip
         if isinstance(error, FieldwiseError) and not isinstance(error, DataError):
             raise
         why = " ".join(str(error).split())[:300]
         raise RunError(f"The model in '{folder}' is damaged ({why}). Export it again.") from error
+    return Predictor(built.to(device).eval(), encoder)
+
+
+def _check_device(device: str) -> None:
     try:
-        return Predictor(model.to(device).eval(), encoder)
-    except (RuntimeError, AssertionError) as error:  # torch says both, of devices that it does not know or have
-        raise RunError(f"Device '{device}' cannot be used ({str(error).splitlines()[0]}). Use cpu.") from error
+        torch.ones(1).to(device).cpu()  # what can be computed with can be copied back, unlike the meta device
+    except (RuntimeError, AssertionError, ImportError, ValueError) as error:  # of devices that torch does not have
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RunError(f"Device '{device}' cannot be used ({line}). Use cpu.") from error
+
+
+def _class(folder: Path, info: ModelInfo, given: type[Model] | None) -> type[Model]:
+    """The model's class: the library's by its name, another only as it is given."""
+    named = info.model.get("name")
+    if given is None and named not in MODELS:
+        raise RunError(
+            f"'{folder}' holds a model of {str(named)!r:.80}, which is not the library's, and no file may run code. "
+            f"Add --model {named!s:.80}, or model=... in Python, if you trust it."
+        )
+    cls = resolve("model", MODELS, str(named)) if given is None else given
+    if not (isinstance(cls, type) and issubclass(cls, Model)):
+        raise SettingsError(f"'{getattr(cls, '__name__', cls)}' is no base model. Name a subclass of fw.models.Model.")
+    is_named = name_of_class(cls, MODELS)
+    if named not in (is_named, f"__main__:{cls.__name__}"):  # a script's own class lies elsewhere when it is imported
+        raise RunError(
+            f"'{folder}' holds a model of {str(named)!r:.80}, this call names '{is_named}'. Name that class."
+        )
+    return cls
+
+
+def _settings(info: ModelInfo, cls: type[Model]) -> Model:
+    values = {name: value for name, value in info.model.items() if name != "name"}
+    settings, problems = validate(cls, values, "model", trusted=())
+    if settings is None:
+        raise RunError(f"The model's settings are not understood: {' '.join(problems)}")
+    return settings
 
 
 def _check_files(folder: Path, info: ModelInfo) -> None:
-    """Refuses files that are not those which the export wrote."""
+    """Refuses files that are not those which the export wrote, and files that are needed but not listed."""
+    vocabularies = [vocabulary_file(index) for index in range(len(info.needs))] if RULES in info.files else []
+    for name in (WEIGHTS, *vocabularies):
+        if name not in info.files:
+            raise RunError(f"{INFO} does not list '{folder / name}', so it cannot be checked. Export the model again.")
     for name, expected in info.files.items():
-        size = (folder / name).stat().st_size
+        size = check_regular(folder / name)
         if size != expected.bytes:
             raise RunError(f"'{folder / name}' has {size} bytes, {INFO} says {expected.bytes}. Export the model again.")
         if FileInfo.of(folder / name) != expected:
             raise RunError(f"'{folder / name}' is not the file that was exported. Export the model again.")
 
 
-def _build(info: ModelInfo, weights: Path) -> CTRModel:
-    values = dict(info.model)
-    cls = resolve("model", MODELS, str(values.pop("name")))
-    if not issubclass(cls, Model):
-        raise RunError(f"'{cls.__name__}' is no base model. Name a subclass of fieldwise.models.model.Model.")
-    settings, problems = validate(cls, values, "model")
-    if settings is None:
-        raise RunError(f"The model's settings are not understood: {' '.join(problems)}")
-    layout, linear = info.layout, info.linear
-    # what is claimed is compared with the file before memory is taken for it
-    with safe_open(weights, framework="pt") as file:
-        stored = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    tables, layers = layout.params + linear.params, max(_numbers(settings.values()))
-    if tables > stored or layers > max(stored, _MODEST):
-        raise RunError(f"Sizes of {max(tables, layers)} are claimed, {stored} numbers are stored. Export it again.")
-    with torch.random.fork_rng(devices=[]):
-        return settings.build(layout, linear if settings.has_first_order() else None)
-
-
 def _encoder(folder: Path, info: ModelInfo) -> Encoder:
     """The vocabularies and bins of the needed fields; says no where they are of other fields or sizes."""
-    encoder = Encoder.open(folder)
-    if encoder.schema.fields != tuple(field for field in info.layout.schema.fields if field.name in info.needs):
-        raise RunError(f"'{folder}': the vocabularies are not those of the model's fields. Export the model again.")
-    return encoder
-
-
-def _numbers(values: Any) -> list[int]:
-    """Every whole number of plain values."""
-    if isinstance(values, dict | list):
-        inner = values.values() if isinstance(values, dict) else values
-        return [number for value in inner for number in _numbers(value)]
-    return [values] if isinstance(values, int) else []
+    needs = set(info.needs)
+    needed = tuple(field for field in info.layout.schema.fields if field.name in needs)
+    return Encoder.open(folder, Schema(needed))

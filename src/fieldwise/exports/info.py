@@ -2,15 +2,16 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
 from fieldwise.core.errors import RunError
-from fieldwise.core.files import write_json
+from fieldwise.core.files import open_regular, read_json, write_json
 from fieldwise.core.mask import Mask
-from fieldwise.core.records import Record, Size
+from fieldwise.core.records import Record, Size, first_problem
 from fieldwise.core.schema import Field as SchemaField
 from fieldwise.core.schema import Layout, Schema
 
@@ -42,8 +43,8 @@ class FileInfo(Record):
     @classmethod
     def of(cls, path: Path) -> "FileInfo":
         """Reads the whole file."""
-        with path.open("rb") as file:
-            return cls(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+        with open_regular(path) as file:
+            return cls(bytes=os.fstat(file.fileno()).st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
 
 class ModelInfo(Record):
@@ -79,7 +80,7 @@ class ModelInfo(Record):
     def read(cls, folder: Path) -> "ModelInfo":
         """Reads and checks `model.json` alone."""
         try:
-            values = json.loads((folder / INFO).read_text(encoding="utf-8"))
+            values = read_json(folder / INFO)
         except OSError as error:
             raise RunError(f"'{folder}' holds no model: {error.strerror or error}. {_hint(folder)}") from error
         except ValueError as error:
@@ -93,9 +94,7 @@ class ModelInfo(Record):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise RunError(f"'{folder / INFO}' is not understood: {where}: {first['msg']}. Export it again.") from error
+            raise RunError(f"'{folder / INFO}' is not understood: {first_problem(error)}. Export it again.") from error
 
 
 def field_infos(layout: Layout, linear: Layout | None, mask: Mask | None) -> list[FieldInfo]:

@@ -26,8 +26,8 @@ class Probability(nn.Module):
     def __init__(self, model: CTRModel) -> None:
         super().__init__()
         self.model = model
-        schema = model.layout.schema
-        needed = [name in model.needs for name in schema.names for _ in range(schema.lengths[schema.names.index(name)])]
+        schema, needs = model.layout.schema, set(model.needs)
+        needed = [field.name in needs for field in schema.fields for _ in range(field.length)]
         self.places = sum(needed)
         """Ids that a row has here."""
         # a place that is not needed takes the one that `forward` adds at the end
@@ -76,6 +76,10 @@ class Predictor:
         with torch.inference_mode():
             parts = [self.probability(part.to(device)).cpu() for part in torch.from_numpy(ids).split(_PART)]
         found: NDArray[np.float32] = torch.cat(parts).numpy()
+        if np.isnan(found).any():
+            raise RunError(
+                f"The model gives NaN for {np.isnan(found).sum():,} rows: its weights are not sound. Train it again."
+            )
         return found
 
 

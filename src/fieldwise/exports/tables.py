@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from fieldwise.core.errors import RunError
 from fieldwise.exports.info import ModelInfo
 
 
@@ -32,6 +33,9 @@ class Tables:
     @classmethod
     def of(cls, info: ModelInfo, align: int) -> "Tables":
         """The tables of a model, in the order of its fields."""
+        common = info.model.get("common")
+        if common is not None and (type(common) is not int or common < 1):  # it is written into others' code
+            raise RunError(f"The model's 'common' is {common!r:.80}. Allowed: a whole number above 0. Export it again.")
         return cls(
             tuple(
                 Table(f.name, f.cardinality, f.length, f.width, -(-f.width // align) * align)
@@ -40,7 +44,7 @@ class Tables:
             ),
             tuple(f.name for f in info.fields if not f.width),
             align,
-            info.model.get("common"),
+            common,
         )
 
     @property
@@ -56,7 +60,7 @@ class Tables:
     @property
     def waste(self) -> float:
         """The share of the padded tables that is padding."""
-        return 1 - self.raw / self.aligned
+        return 1 - self.raw / self.aligned if self.aligned else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -14,6 +14,7 @@ from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.program import to_pt2
 from fieldwise.exports.tables import Tables
 from fieldwise.exports.triton import to_triton
+from fieldwise.models.model import Model
 
 SERVING: Final[dict[str, Callable[[Predictor, Path, str], list[Path]]]] = {
     "onnx": lambda predictor, out, _: to_onnx(predictor, out / "model.onnx"),
@@ -38,15 +39,15 @@ class Written:
     tables: Tables | None
 
 
-def export_to(target: str, model: Path, out: Path, align: int = 1) -> Written:
-    """Writes what `target` reads into the folder `out`."""
+def export_to(target: str, model: Path, out: Path, align: int = 1, cls: type[Model] | None = None) -> Written:
+    """Writes what `target` reads into the folder `out`; `cls` is the class of a model that is not the library's."""
     if target in SERVING:
         if align != 1:
             raise SettingsError(
                 f"--align {align} is for widths that are handed over; '{target}' serves them as they are."
             )
-        return Written(SERVING[target](load(model), out, model.resolve().name), None)
+        return Written(SERVING[target](load(model, model=cls), out, model.resolve().name), None)
     tables = Tables.of(ModelInfo.read(model), align)
     if target == "torchrec":
-        return Written(hand_over.to_torchrec(load(model), tables, out), tables)
+        return Written(hand_over.to_torchrec(load(model, model=cls), tables, out), tables)
     return Written(CONFIGS[target](tables, out), tables)

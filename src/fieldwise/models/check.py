@@ -24,6 +24,7 @@ def check(settings: Model, schema: Schema) -> None:
     few = Schema(tuple(Field(field.name, min(field.cardinality, FEW), field.length) for field in schema.fields))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
+        _without_numbers(settings, few.layout(settings.width))
         model = _far_from_its_start(settings.build(few.layout(settings.width)))
         ids = _ids(few)
         for name, mask in _masks(model.layout).items():
@@ -41,6 +42,19 @@ def check(settings: Model, schema: Schema) -> None:
                     f"{apart:.2g} away from the masked model's. They must agree. A column that is 0 must add nothing "
                     "to any layer, and `slices` must keep the same columns as the mask."
                 )
+
+
+def _without_numbers(settings: Model, layout: Layout) -> None:
+    """Builds it as loading does first, to compare its shapes with a file's before memory is taken for them."""
+    try:
+        with torch.device("meta"):
+            settings.build(layout)
+    except (RuntimeError, NotImplementedError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise MaskError(
+            f"{type(settings).__name__} cannot be built on torch's meta device ({why}). It must be, so that a folder's "
+            "sizes are checked before memory is taken. Read no numbers out of tensors while building."
+        ) from error
 
 
 def _masks(layout: Layout) -> dict[str, Mask]:

@@ -31,13 +31,12 @@ class FieldEmbedding(nn.Module):
             counts = [layout.schema.cardinalities[j] for j in fields]
             self.tables[str(width)] = nn.Parameter(torch.randn(sum(counts), width).mul_(init))
             places, owners = _places(layout.schema, fields)
-            offsets = torch.tensor([sum(counts[:owner]) for owner in owners], dtype=torch.int32)
+            starts = [0, *accumulate(counts[:-1])]
+            offsets = torch.tensor([starts[owner] for owner in owners], dtype=torch.int32)
             self.register_buffer(f"offsets_{width}", offsets, persistent=False)
             self.register_buffer(f"places_{width}", torch.tensor(places), persistent=False)
-        with torch.no_grad():
-            for j, width in enumerate(layout.widths):
-                if width:  # nothing is known of an unknown value: it adds nothing until training rows hold it
-                    self.table(j)[UNKNOWN] = 0
+            with torch.no_grad():  # nothing is known of an unknown value: it adds nothing until training rows hold it
+                self.tables[str(width)][torch.tensor(starts) + UNKNOWN] = 0
 
     def table(self, field: int) -> Tensor:
         """The table of one field, a view (cardinality, width) into the stacked weights."""
@@ -113,8 +112,9 @@ def _means(found: Tensor, there: Tensor, length: int) -> Tensor:
 
 def _places(schema: Schema, fields: list[int]) -> tuple[list[int], list[int]]:
     """The places of some fields in an encoded row, and which of the fields each belongs to."""
-    starts = [sum(schema.lengths[:j]) for j in range(len(schema))]
-    pairs = [(starts[j] + i, owner) for owner, j in enumerate(fields) for i in range(schema.lengths[j])]
+    lengths = schema.lengths
+    starts = [0, *accumulate(lengths)]
+    pairs = [(starts[j] + i, owner) for owner, j in enumerate(fields) for i in range(lengths[j])]
     return [place for place, _ in pairs], [owner for _, owner in pairs]
 
 

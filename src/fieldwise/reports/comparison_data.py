@@ -9,13 +9,14 @@ from fieldwise.core.errors import RunError
 FORMAT: Final = "fieldwise-comparison/1"
 
 
-def comparison_data(value: Mapping[str, Any]) -> dict[str, Any]:
+def comparison_data(value: Any) -> dict[str, Any]:
     """The page's data; cells that failed or are open become notices."""
-    if value.get("format") != FORMAT:
-        raise RunError(f"Not a comparison: format {value.get('format')!r}. Allowed: {FORMAT!r}.")
+    found = value.get("format") if isinstance(value, Mapping) else None
+    if found != FORMAT:
+        raise RunError(f"Not a comparison: format {found!r:.80}. Allowed: {FORMAT!r}.")
     try:
         return _data(value)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise RunError(f"A damaged comparison ({error!r}). Run `fieldwise compare` again; it rewrites it.") from error
 
 

@@ -1,6 +1,5 @@
 """How much the columns of a pretrained table repeat each other (the paper's Figure 4)."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fieldwise.core.errors import FieldwiseError, RunError
+from fieldwise.core.files import read_json
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.settings import Values
 from fieldwise.reports.run_view import RunView, StageView
@@ -88,5 +88,5 @@ def _cosine(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _layout(folder: Path) -> Layout:
-    fields = json.loads((folder / "model.json").read_text(encoding="utf-8"))["fields"]
+    fields = read_json(folder / "model.json")["fields"]
     return Layout(Schema.from_json(fields), tuple(int(field["width"]) for field in fields))

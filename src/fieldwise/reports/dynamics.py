@@ -1,6 +1,5 @@
 """The dynamics of a search, thinned to what a page can draw (the paper's Figure 3)."""
 
-import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import FieldwiseError, RunError
+from fieldwise.core.files import read_json
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.core.select import select
@@ -48,10 +48,10 @@ def parts(view: StageView, search: Values) -> list[Part]:
     if not paths:
         return []
     try:
-        mask = Mask.from_json(json.loads((view.folder / "mask.json").read_text(encoding="utf-8")))
+        mask = Mask.from_json(read_json(view.folder / "mask.json"))
         bounds = [*search.get("stages", ()), view.budget]
         return [_part(path, mask, str(bound)) for path, bound in zip(paths, bounds, strict=True)]
-    except (OSError, ValueError, KeyError, SafetensorError, FieldwiseError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, SafetensorError, FieldwiseError) as error:
         raise RunError(f"the trace in {'/'.join(view.folder.parts[-3:])} cannot be read ({error})") from error
 
 

@@ -16,9 +16,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from fieldwise.core.files import open_regular, parse_json
 from fieldwise.core.records import Epoch
 
 FILE: Final = "metrics.jsonl"
+_LINE: Final = 2**24
+"""Bytes of a line; a longer one is none of ours."""
 
 
 class Journal:
@@ -66,10 +69,10 @@ def read(out: Path) -> Iterator[dict[str, Any]]:
     path = out / FILE
     if not path.exists():
         return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
+    with open_regular(path) as file:
+        while line := file.readline(_LINE):
             try:
-                value = json.loads(line)
+                value = parse_json(line.decode("utf-8", errors="replace"))
             except ValueError:
                 continue
             if isinstance(value, dict):

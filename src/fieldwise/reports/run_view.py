@@ -1,6 +1,5 @@
 """A run folder as the report sees it: every complete stage, and a line for each that is not."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,8 @@ from pydantic import ValidationError
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
-from fieldwise.core.records import RunRecord, StageRecord
+from fieldwise.core.files import read_json
+from fieldwise.core.records import RunRecord, StageRecord, first_problem
 from fieldwise.core.settings import Values, read_toml
 from fieldwise.reports import journal
 
@@ -60,10 +60,8 @@ def open_run(out: Path) -> RunView:
         except RunError as error:
             missing.append(f"{_title(stage, seed, budget)}: {error}")
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
             path = _shown(folder / "record.json")
-            missing.append(f"{_title(stage, seed, budget)}: {path} is damaged ({where}: {first['msg']})")
+            missing.append(f"{_title(stage, seed, budget)}: {path} is damaged ({first_problem(error)})")
     if not stages:
         raise RunError(
             f"'{out}' holds no complete stage: seed-*/pretrain/record.json is missing. "
@@ -74,10 +72,21 @@ def open_run(out: Path) -> RunView:
 
 def _settings(out: Path, missing: list[str]) -> Values:
     try:
-        return read_toml(out / "settings.toml")
+        found = read_toml(out / "settings.toml")
+        run = found.get("run", {})
+        _ = [int(seed) for seed in run.get("seeds", [])], [Budget.parse(text) for text in run.get("budgets", [])]
+        strange = [
+            name for name in ("pretrain", "search", "data", "model") if not isinstance(found.get(name, {}), dict)
+        ]
+        if strange:
+            raise ValueError(f"[{strange[0]}] is no table")
     except SettingsError as error:
         missing.append(f"settings: {error}")
-        return {}
+    except (FieldwiseError, AttributeError, TypeError, ValueError) as error:
+        missing.append(f"settings: settings.toml is damaged ({error})")
+    else:
+        return found
+    return {}
 
 
 def _places(out: Path, settings: Values) -> Iterator[tuple[str, int, str | None, Path]]:
@@ -130,6 +139,6 @@ def _shown(path: Path) -> str:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except (OSError, ValueError) as error:
         raise RunError(f"{_shown(path)} cannot be read ({error})") from error

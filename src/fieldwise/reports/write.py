@@ -1,13 +1,12 @@
 """Writes the report of a run or of a comparison into its folder, in the format asked for."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from fieldwise.core.errors import RunError
-from fieldwise.core.files import write_text
+from fieldwise.core.files import read_json, write_text
 from fieldwise.reports import markdown
 from fieldwise.reports.comparison_data import comparison_data
 from fieldwise.reports.page import page
@@ -76,7 +75,7 @@ def _searched(out: Path) -> RunView:
 
 def _comparison(out: Path) -> dict[str, Any]:
     try:
-        value = json.loads((out / COMPARISON).read_text(encoding="utf-8"))
+        value = read_json(out / COMPARISON)
     except (OSError, ValueError) as error:
         raise RunError(f"'{out / COMPARISON}' cannot be read ({error}). Run `fieldwise compare` again.") from error
     return comparison_data(value)

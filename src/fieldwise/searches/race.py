@@ -5,13 +5,13 @@ each; the test rows stay unread.
 """
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import resolve
+from fieldwise.core.names import Trusted, resolve
 from fieldwise.core.settings import Values, validate
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import Search, SearchResult
@@ -31,10 +31,11 @@ class Race(Search):
 
     @field_validator("entrants")
     @classmethod
-    def _known(cls, entrants: dict[str, Values]) -> dict[str, Values]:
+    def _known(cls, entrants: dict[str, Values], info: ValidationInfo) -> dict[str, Values]:
         """Every entrant's settings, complete; a race in a race is refused."""
+        trusted = (info.context or {}).get("trusted")
         try:
-            return {name: _search(name, values).values() for name, values in entrants.items()}
+            return {name: _search(name, values, trusted).values() for name, values in entrants.items()}
         except SettingsError as error:
             raise ValueError(str(error)) from error
 
@@ -57,12 +58,14 @@ class Race(Search):
         )
 
 
-def _search(name: str, values: dict[str, Any]) -> Search:
+def _search(name: str, values: dict[str, Any], trusted: Trusted = None) -> Search:
     """One entrant."""
     if name == "race":
         raise SettingsError("A race cannot enter itself. Name other searches.")
-    cls = cast(type[Search], resolve("search", SEARCHES, name))
-    found, problems = validate(cls, values, f"entrants.{name}")
+    cls = resolve("search.entrants", SEARCHES, name, trusted)
+    if not issubclass(cls, Search):
+        raise SettingsError(f"[search.entrants] '{name}' is no Search. Choose from: {', '.join(SEARCHES)}.")
+    found, problems = validate(cls, values, f"entrants.{name}", trusted)
     if found is None:
         raise SettingsError(" ".join(problems))
     return found

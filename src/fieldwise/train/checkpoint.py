@@ -1,6 +1,5 @@
 """Checkpoints: tensors in safetensors, everything else in JSON, replaced as one."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fieldwise.core.errors import RunError
-from fieldwise.core.files import replacing, write_json
+from fieldwise.core.files import check_regular, read_json, replacing, write_json
 
 INFO: Final = "checkpoint.json"
 Tensors = dict[str, Tensor]
@@ -24,7 +23,8 @@ def save(folder: Path, tensors: Tensors, info: dict[str, Any], best: bool = Fals
     The JSON names the tensor files, so replacing the JSON is the one moment that counts. The file of the `best`
     checkpoint stays until another is.
     """
-    before = _numbers(folder)
+    with damage(folder):
+        before = _numbers(folder)
     number = before["number"] + 1
     now = {"number": number, "best": number if best else before["best"]}
     with replacing(folder / f"{number}.safetensors") as work:
@@ -39,33 +39,40 @@ def load(folder: Path, device: torch.device) -> tuple[Tensors, dict[str, Any]] |
     """The folder's checkpoint, or None where there is none."""
     if not (folder / INFO).exists():
         return None
-    with _damage(folder):
-        info = json.loads((folder / INFO).read_text(encoding="utf-8"))["info"]
-        return load_file(folder / f"{_numbers(folder)['number']}.safetensors", device=str(device)), info
+    with damage(folder):
+        info, path = read_json(folder / INFO)["info"], folder / f"{_numbers(folder)['number']}.safetensors"
+        check_regular(path)
+        return load_file(path, device=str(device)), info
 
 
 def load_best(folder: Path, prefix: str, device: torch.device) -> Tensors:
     """The tensors under a prefix in the folder's best checkpoint."""
-    path = folder / f"{_numbers(folder)['best']}.safetensors"
-    with _damage(folder), safe_open(path, framework="pt", device=str(device)) as file:
-        names = [name for name in file.keys() if name.startswith(f"{prefix}.")]  # noqa: SIM118, it is no dict
-        return {name[len(prefix) + 1 :]: file.get_tensor(name) for name in names}
+    with damage(folder):
+        path = folder / f"{_numbers(folder)['best']}.safetensors"
+        check_regular(path)
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            names = [name for name in file.keys() if name.startswith(f"{prefix}.")]  # noqa: SIM118, it is no dict
+            return {name[len(prefix) + 1 :]: file.get_tensor(name) for name in names}
 
 
 @contextmanager
-def _damage(folder: Path) -> Iterator[None]:
+def damage(folder: Path) -> Iterator[None]:
+    """Says that a checkpoint is damaged, where reading it or taking from it fails."""
     try:
         yield
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except (
+        OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RuntimeError, SafetensorError,
+    ) as error:  # fmt: skip
+        why = " ".join(str(error).split())[:300]
         raise RunError(
-            f"Checkpoint '{folder}' is damaged ({error}). Remove that folder; the stage then starts anew."
+            f"Checkpoint '{folder}' is damaged ({why}). Remove that folder; the stage then starts anew."
         ) from error
 
 
 def _numbers(folder: Path) -> dict[str, int]:
     """Which file is the last checkpoint, and which the best; 0 where there is none."""
     path = folder / INFO
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found = read_json(path) if path.exists() else {}
     return {name: int(found.get(name, 0)) for name in ("number", "best")}
 
 

@@ -250,11 +250,13 @@ def _resume(model: nn.Module, optimiser: Optimiser, plan: Plan, folder: Path | N
     if found is None:
         return []
     tensors, info = found
-    model.load_state_dict(under("model", tensors))
-    optimiser.restore(under("optimiser", tensors))
-    if plan.beside:
-        plan.beside.restore(under("beside", tensors))
-    return [Epoch.model_validate(epoch) for epoch in info["history"]]
+    assert folder is not None
+    with checkpoint.damage(folder):
+        model.load_state_dict(under("model", tensors))
+        optimiser.restore(under("optimiser", tensors))
+        if plan.beside:
+            plan.beside.restore(under("beside", tensors))
+        return [Epoch.model_validate(epoch) for epoch in info["history"]]
 
 
 def early_stop(patience: int) -> Callable[[list[Epoch]], bool]:

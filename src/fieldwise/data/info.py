@@ -1,0 +1,67 @@
+"""What `dataset.json` says, and whether it can be true."""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from fieldwise.data.split import SPLITS
+
+INFO: Final = "dataset.json"
+FORMAT: Final = "fieldwise-dataset/1"
+PLACES: Final = 2**20
+"""Ids that a row may have."""
+_Count = Annotated[int, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    """Plain values of exactly these types; more keys than are known may be there."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Field(_Part):
+    name: str
+    cardinality: int = Field(ge=1, lt=2**31)
+    length: int = Field(1, ge=1, le=1000)
+
+
+class _Split(_Part):
+    clicks: _Count
+    unknown: list[_Count]
+    nulls: list[_Count]
+
+
+class _Source(_Part):
+    name: str
+
+
+class _Made(_Part):
+    source: _Source
+    split: dict[str, Any]
+
+
+class _Info(_Part):
+    fingerprint: str
+    rows: dict[Literal["train", "valid", "test"], _Count]
+    fields: list[_Field] = Field(min_length=1)
+    splits: dict[Literal["train", "valid", "test"], _Split]
+    label: str
+    skipped: _Count
+    made: _Made
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "_Info":
+        if len(self.rows) < len(SPLITS) or len(self.splits) < len(SPLITS):
+            raise ValueError(f"rows and splits must name {', '.join(SPLITS)}")
+        if any({len(split.unknown), len(split.nulls)} != {len(self.fields)} for split in self.splits.values()):
+            raise ValueError("unknown and nulls must have one count for each field")
+        if len({field.name for field in self.fields}) < len(self.fields):
+            raise ValueError("field names must differ")
+        if sum(field.length for field in self.fields) > PLACES:
+            raise ValueError(f"a row may have {PLACES} ids at most")
+        return self
+
+
+def check(info: dict[str, Any]) -> None:
+    """Refuses, by a ValidationError, what is not the content of a `dataset.json`."""
+    _Info.model_validate(info)
