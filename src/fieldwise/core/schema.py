@@ -1,5 +1,6 @@
 """Fields with their cardinalities, and the embedding columns laid out over them."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,7 +42,7 @@ class Schema:
     def __post_init__(self) -> None:
         if not self.fields:
             raise DataError("A schema with no fields. Allowed: 1 or more. Name some fields.")
-        repeated = {name for name in self.names if self.names.count(name) > 1}
+        repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
             raise DataError(f"Repeated field names: {', '.join(sorted(repeated))}. Names must differ. Rename them.")
 
