@@ -80,5 +80,21 @@ def choose(
     if not kept:
         raise DataError(f"No column is left to become a field beside the label '{label}'. Name some with data.only.")
     columns = {name: rule.column for name, rule in fields.items()}
+    _refuse_nested({name: sample.schema.field(columns.get(name) or name).type for name in kept})
     split = {name for name, rule in fields.items() if rule.separator is not None}  # its text is no number as a whole
     return kept, {name: infer(name, sample[columns.get(name) or name]) for name in kept if name not in split}
+
+
+def _refuse_nested(types: dict[str, pa.DataType]) -> None:
+    """Refuses columns whose values are neither text, numbers nor times, nor lists of them."""
+    for name, kind in types.items():
+        inner = kind.value_type if _is_list(kind) else kind
+        if pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner):
+            raise DataError(
+                f"Column '{name}' holds {kind}. Allowed: text, numbers, times, and lists of them. "
+                f"Leave it out with --set 'data.ignore=[\"{name}\"]', or convert it."
+            )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import Field
 
 from fieldwise.core.errors import DataError
+from fieldwise.core.files import full
 from fieldwise.data.engines.engine import Engine, Plan, Staged
 from fieldwise.data.source import Files
 
@@ -106,23 +107,24 @@ class _Session:
             # rows of a group wait in memory, so wide rows come in smaller groups
             group = min(131_072, max(2_048, _GROUP // len(rows.columns)))
             self._con.to_parquet(rows, folder / "0.parquet", row_group_size=group, compression="lz4")
-        except duckdb.OutOfMemoryException as error:
-            raise DataError(
-                f"DuckDB needs more memory ({_first_line(error)}). Give more with --set engine.memory=MiB, or use "
-                "fewer cores, which need less, with --engine duckdb --set engine.threads=1."
-            ) from error
-        except duckdb.IOException as error:
-            if any(word in str(error) for word in ("No space left", "File too large", "quota")):
-                raise OSError(errno.ENOSPC, _first_line(error)) from error
-            raise DataError(f"DuckDB cannot read or write: {_first_line(error)}. Check the files.") from error
         except duckdb.Error as error:
-            raise DataError(f"DuckDB cannot read these rows: {_first_line(error)}. Check the files.") from error
+            if full(error):
+                raise OSError(errno.ENOSPC, _first_line(error)) from error
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise DataError(
+                    f"DuckDB needs more memory for {len(rows.columns):,} columns ({_first_line(error)}). Give more "
+                    "with --set engine.memory=MiB, or use fewer cores, which need less, with --engine duckdb "
+                    "--set engine.threads=1."
+                ) from error
+            does = "read or write" if isinstance(error, duckdb.IOException) else "read these rows"
+            raise DataError(f"DuckDB cannot {does}: {_first_line(error)}. Check the files.") from error
 
     def written(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
         """Reads back some columns of what `write` wrote; a view of all of them would be bound in every query."""
         self._views += 1
         name, path = f"written_{self._views}", str(folder / "0.parquet").replace("'", "''")
-        self._con.con.execute(f"CREATE TEMP VIEW {name} AS SELECT {', '.join(columns)} FROM read_parquet('{path}')")
+        chosen = ", ".join(columns)  # numbered names of ours
+        self._con.con.execute(f"CREATE TEMP VIEW {name} AS SELECT {chosen} FROM read_parquet('{path}')")  # noqa: S608
         return self._con.table(name)
 
     def bad_rows(self) -> tuple[int, "BadRow | None"]:

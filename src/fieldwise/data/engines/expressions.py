@@ -18,7 +18,7 @@ from fieldwise.core.errors import DataError
 from fieldwise.core.names import unknown
 from fieldwise.data.engines.engine import LABEL, PLACE, Plan, field
 from fieldwise.data.engines.local import LocalCounts
-from fieldwise.data.files import find, is_parquet, parquet_sample, same_headers, text_sample
+from fieldwise.data.files import check_whole, find, is_parquet, parquet_sample, same_headers, text_sample
 from fieldwise.data.infer import number_kind
 from fieldwise.data.source import Files, Rows
 from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
@@ -27,6 +27,8 @@ ROW: Final = "__row"
 """The number of a row, counted from 0 over all files in order."""
 BATCH: Final = 131_072
 """Rows of a batch, and of a row group."""
+FEW: Final = BATCH
+"""Rows that are counted in this process: a query for each field would take longer."""
 BATCH_BYTES: Final = 64 << 20
 """Of a batch, whose rows may be wide; encoding takes some times as much."""
 
@@ -68,7 +70,9 @@ class EngineRows:
         files = plan.rows if isinstance(plan.rows, Files) else _spool(plan.rows, plan.work)
         for place, part in enumerate(_parts(files, plan.split)):
             plan.progress("read rows", place, None)
-            if not part.is_text:
+            if part.is_text:
+                check_whole(part.paths)
+            else:
                 _check_parquet(part)
             table = session.read(part)
             places = place if isinstance(plan.split, FileSplit) else self._place(table, part, plan)
@@ -77,7 +81,7 @@ class EngineRows:
         self.skipped = self._check_bad_rows(files)
         places = self._count(PLACE)
         self.rows = [places.get(i, 0) for i in range(3)]
-        few = sum(places.values()) <= BATCH
+        few = sum(places.values()) <= FEW
         self._local = LocalCounts(self._folders, len(plan.rules)) if few else None
         self.labels: dict[str | None, int] = self._count(LABEL)
         if isinstance(plan.split, ColumnSplit):

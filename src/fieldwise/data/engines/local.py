@@ -69,15 +69,16 @@ def _groups(files: Sequence[pq.ParquetFile], fields: int) -> dict[str, list[str]
                     sizes[name] += column.total_uncompressed_size
     flat = {column.name for column in files[0].schema_arrow if not pa.types.is_nested(column.type)}
     groups: dict[str, list[str]] = {}
-    group, taken = [], 0
+    together: list[str] = []
+    taken = 0
     for name, size in sizes.items():
         if name not in flat or size > _GROUP_BYTES:
             continue
         if taken + size > _GROUP_BYTES:
-            group, taken = [], 0
-        group.append(name)
+            together, taken = [], 0
+        together.append(name)
         taken += size
-        groups[name] = group
+        groups[name] = together
     return groups
 
 
