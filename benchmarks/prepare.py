@@ -8,7 +8,7 @@ Each runs in a process of its own, on the same generated rows (benchmarks/criteo
 the wall time of the whole process, imports included; memory is the peak resident set of that process. The rows are
 generated, and split into files for fuxictr, before the clock starts. benchmarks/README.md says how to install fuxictr.
 
-`--columns` measures fieldwise only, on 500 rows of as many columns: a half text, a quarter each of whole and other numbers.
+`--columns` measures fieldwise only, on 500 rows of each number of columns: text, whole and other numbers.
 """
 
 import argparse

@@ -45,11 +45,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_few_rows_are_counted_without_a_query_for_each_column(
     columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    widths = asked(monkeypatch)
+    writes: list[Path] = []
+    write_rows = _Session.write
+
+    def watched(self: _Session, rows: Any, folder: Path, ordered: bool) -> None:
+        writes.append(folder)
+        write_rows(self, rows, folder, ordered)
+
+    monkeypatch.setattr(_Session, "write", watched)
     told: list[tuple[str, int, int | None]] = []
     source = Table(raw=write(tmp_path / "a.parquet", columns), label="click")
     prepare(source, tmp_path / "out", progress=lambda *now: told.append(now))
-    assert widths == [1, 1]  # rows of each split, and labels
+    assert [folder.name for folder in writes] == ["rows-0", "counted", "counted"]  # whatever the columns
     for stage in ("fit vocabularies", "write vocabularies"):
         assert [now[1:] for now in told if now[0] == stage][:columns] == [(i, columns) for i in range(columns)]
 
