@@ -2,10 +2,13 @@
 
     python benchmarks/prepare.py --rows 1000000 --fuxictr FUXICTR_VENV/bin/python
     python benchmarks/prepare.py --rows 45000000 --only fieldwise
+    python benchmarks/prepare.py --columns 50 400 1000 10000
 
 Each runs in a process of its own, on the same generated rows (benchmarks/criteo_like.py), one after the other. Time is
 the wall time of the whole process, imports included; memory is the peak resident set of that process. The rows are
 generated, and split into files for fuxictr, before the clock starts. benchmarks/README.md says how to install fuxictr.
+
+`--columns` measures fieldwise only, on 500 rows of each number of columns: text, whole and other numbers.
 """
 
 import argparse
@@ -25,6 +28,7 @@ HERE = Path(__file__).parent
 INTEGERS = [f"I{i}" for i in range(1, 14)]
 CATEGORIES = [f"C{i}" for i in range(1, 27)]
 MIN_COUNT = 10
+WIDE_ROWS = 500
 
 
 def fieldwise(folder: Path) -> dict[str, Any]:
@@ -41,6 +45,47 @@ def fieldwise(folder: Path) -> dict[str, Any]:
     data = prepare(Criteo(raw=folder / "rows.txt"), folder / "fieldwise", progress=progress)
     ends = {stage: round(seconds, 1) for stage, seconds in stages.items()}
     return {"ids": sum(data.schema.cardinalities), "rows": data.info["rows"], "stage_ends": ends}
+
+
+def wide(folder: Path) -> dict[str, Any]:
+    """The source `table` with rules inferred."""
+    from fieldwise.data.prepare import prepare
+    from fieldwise.data.table import Table
+
+    data = prepare(Table(raw=folder / "rows.csv", label="click"), folder / "wide")
+    return {"fields": len(data.schema), "ids": sum(data.schema.cardinalities)}
+
+
+def wide_rows(path: Path, columns: int) -> None:
+    """500 rows of text and numbers."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    draw = np.random.default_rng(0)
+    rows: dict[str, Any] = {"click": draw.integers(0, 2, WIDE_ROWS)}
+    for i in range(columns):
+        few = draw.integers(0, 8, WIDE_ROWS)
+        rows[f"c{i}"] = (few.astype(str), draw.random(WIDE_ROWS), np.char.add("v", few.astype(str)), few)[i % 4]
+    csv.write_csv(pa.table(rows), path)
+
+
+def measure_wide(counts: list[int], folder: Path) -> None:
+    """One table of each number of columns, and a JSON file of all."""
+    results = {}
+    before = os.getloadavg()[0]
+    for columns in counts:
+        wide_rows(folder / "rows.csv", columns)
+        results[str(columns)] = measure("wide", sys.executable, folder)
+        shutil.rmtree(folder / "wide")
+    record = {
+        "rows": WIDE_ROWS,
+        "columns": results,
+        "load_before": round(before, 1),
+        "machine": {"cores": os.cpu_count(), "cpu": platform.machine(), "python": platform.python_version()},
+        "versions": {name: version(name) for name in ("duckdb", "ibis-framework", "pyarrow")},
+    }
+    (HERE / "results" / "prepare-wide.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 def sklearn(folder: Path) -> dict[str, Any]:
@@ -119,19 +164,23 @@ def main() -> None:
     """Generates rows, measures each contender, and writes a JSON file beside the others."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--columns", type=int, nargs="*", help="tables of 500 rows and as many columns instead")
     parser.add_argument("--raw", type=Path, help="rows that criteo_like.py made before")
     parser.add_argument("--fuxictr", help="the Python of an environment with fuxictr")
     parser.add_argument("--only", nargs="*", default=["fieldwise", "sklearn", "fuxictr"])
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    contenders = {"fieldwise": fieldwise, "sklearn": sklearn, "fuxictr": fuxictr}
+    contenders = {"fieldwise": fieldwise, "wide": wide, "sklearn": sklearn, "fuxictr": fuxictr}
     if given.inside:
         print(json.dumps(contenders[given.inside](given.folder)))
         return
     pythons = {"fuxictr": given.fuxictr}
     folder = Path(tempfile.mkdtemp(dir=given.folder))
     try:
+        if given.columns:
+            measure_wide(given.columns, folder)
+            return
         if given.raw:
             (folder / "rows.txt").symlink_to(given.raw.resolve())
         else:

@@ -1,5 +1,6 @@
 """Careless raw rows: one clear line, exit code 2, nothing half-written."""
 
+import gzip
 import resource
 import signal
 import subprocess
@@ -8,15 +9,22 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fieldwise import pipeline
 from fieldwise.cli.options import settings_of
 from fieldwise.core.errors import DataError, FieldwiseError
+from fieldwise.data.engines.arrow import Arrow
 from fieldwise.data.engines.duckdb import DuckDB
 from fieldwise.data.prepare import prepare as prepare_rows
+from fieldwise.data.source import Rows, Source
+from fieldwise.data.split import ColumnSplit
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
+from fieldwise.exports.raw_rows import RawRows
 from tests.data import small_files
 
 GOOD = [f"{i % 2},{i % 7},u{i % 50}" for i in range(3_000)]
@@ -74,6 +82,18 @@ CASES: dict[str, tuple[list[str], str, dict[str, Any], tuple[str, ...]]] = {
     ),
     "mapped to nothing": (GOOD, "utf-8", {"sets": ('data.positive=["5"]',)}, ("never is ['5']",)),
     "one value": ([f"{i % 2},{i % 7},same" for i in range(300)], "utf-8", {}, ("one value alone in: 'b'",)),
+    "minimum count beyond any": (
+        GOOD,
+        "utf-8",
+        {"sets": (f"data.min_count={2**63}",)},
+        ("[data] min_count = 9223372036854775808", "less than 9223372036854775808"),
+    ),
+    "a field's minimum count beyond any": (
+        GOOD,
+        "utf-8",
+        {"sets": (f"data.fields.a.min_count={2**63}",)},
+        ("min_count", "less than 9223372036854775808"),
+    ),
     "no training rows": (GOOD[:1], "utf-8", {}, ("No rows in split train",)),
     "no rows": ([], "utf-8", {}, ("holds no rows",)),
     "not UTF-8": ([f"{i % 2},{i % 7},é{i % 9}" for i in range(300)], "latin-1", {}, ("is not UTF-8", "iconv")),
@@ -101,6 +121,65 @@ def test_bad_files_are_refused(name: str, tmp_path: Path) -> None:
     rows, encoding, flags, says = CASES[name]
     write(tmp_path / "raw.csv", rows, encoding)
     refused(tmp_path / "raw.csv", tmp_path, *says, **flags)
+
+
+@pytest.mark.parametrize(("clicks", "says"), [
+    ({"train": 0}, "Split train holds one class only: 0 clicks in 80 rows"),
+    ({"valid": 1}, "Split valid holds one class only: 10 clicks in 10 rows"),
+    ({"test": 0}, "Split test holds one class only: 0 clicks in 10 rows"),
+])  # fmt: skip
+def test_a_split_with_one_class_is_named(clicks: dict[str, int], says: str, tmp_path: Path) -> None:
+    parts = ["train"] * 8 + ["valid", "test"]
+    rows = [f"{clicks.get(parts[i % 10], i // 10 % 2)},{parts[i % 10]},u{i % 5}" for i in range(100)]
+    write(tmp_path / "raw.csv", rows)
+    source, split = Table(raw=tmp_path / "raw.csv", label="click"), ColumnSplit(column="a")
+    with pytest.raises(DataError, match=says):
+        prepare_rows(source, tmp_path / "out", split)
+    assert [path.name for path in tmp_path.iterdir()] == ["raw.csv"]
+
+
+def test_one_class_is_named_where_rows_are_counted_in_this_process(tmp_path: Path) -> None:
+    table = pa.table({"row": range(2_000), "a": [i % 7 for i in range(2_000)], "click": [1] * 2_000})
+
+    class Clicked(Source):
+        def open(self) -> Rows:
+            return Rows(("a",), "click", ("row",), lambda: iter(table.to_batches()))
+
+    with pytest.raises(DataError, match=r"Split train holds one class only: 1,\d{3} clicks in 1,\d{3} rows"):
+        prepare_rows(Clicked(), tmp_path / "out", engine=Arrow())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("damage", ["early", "middle", "cut"])
+@pytest.mark.parametrize("bad_rows", ["stop", "skip"])
+def test_a_damaged_gz_is_told_wherever_the_damage_is(damage: str, bad_rows: str, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    text = "click,a,b\n" + "".join(f"{i % 2},{i % 7},{draw.random()}\n" for i in range(40_000))
+    whole = gzip.compress(text.encode())
+    at = {"early": 3_000, "middle": len(whole) // 2, "cut": len(whole)}[damage]
+    found = whole[:at] + bytes(50) + whole[at + 50 :] if damage != "cut" else whole[: at // 2]
+    (tmp_path / "raw.csv.gz").write_bytes(found)
+    refused(tmp_path / "raw.csv.gz", tmp_path, "raw.csv.gz'", bad_rows=bad_rows)
+    with pytest.raises(DataError, match=r"raw\.csv\.gz' (cannot be read|is damaged)"):
+        list(RawRows(tmp_path / "raw.csv.gz").batches(["a"]))
+
+
+NESTED: dict[str, pa.Array] = {
+    "struct": pa.array([{"x": i} for i in range(300)]),
+    "nested list": pa.array([[[i % 3]] for i in range(300)]),
+    "list of structs": pa.array([[{"x": i % 2}] for i in range(300)]),
+    "map": pa.array([[("k", i)] for i in range(300)], pa.map_(pa.string(), pa.int64())),
+    "bytes": pa.array([b"%d" % (i % 5) for i in range(300)]),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_nested_parquet_columns_are_named_and_can_be_ignored(name: str, tmp_path: Path) -> None:
+    columns = {"click": [i % 2 for i in range(300)], "a": [i % 7 for i in range(300)], name: NESTED[name]}
+    pq.write_table(pa.table(columns), tmp_path / "raw.parquet")
+    refused(tmp_path / "raw.parquet", tmp_path, f"Column '{name}' holds", f"""data.ignore=["{name}"]""")
+    data = prepare(tmp_path / "raw.parquet", tmp_path / "out", f'data.ignore=["{name}"]')
+    assert data.schema.names == ("a",)
 
 
 def test_a_late_byte_that_is_not_utf8_is_found(tmp_path: Path) -> None:

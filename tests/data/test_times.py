@@ -43,7 +43,9 @@ def times(kind: pa.DataType) -> pa.Array:
 def table(column: pa.Array) -> pa.Table:
     """Rows whose split is known."""
     parts = ["train", "valid", "train", "test"]
-    return pa.table({"t": column, "part": [parts[i % 4] for i in range(ROWS)], "click": [i % 2 for i in range(ROWS)]})
+    return pa.table(
+        {"t": column, "part": [parts[i % 4] for i in range(ROWS)], "click": [i // 4 % 2 for i in range(ROWS)]}
+    )
 
 
 def train(column: pa.Array) -> pa.Table:

@@ -6,6 +6,7 @@ FieldwiseError
 ├── MaskError       kept columns that do not fit their fields
 ├── DataError       raw rows or a dataset folder that cannot be used
 ├── RunError        a run folder that is incomplete, damaged or made otherwise
+├── DiskError       a folder that has no room left
 └── TrainingError   a training that cannot go on
 """
 
@@ -32,6 +33,10 @@ class DataError(FieldwiseError):
 
 class RunError(FieldwiseError):
     """A run folder that is incomplete, damaged or was made with other settings."""
+
+
+class DiskError(FieldwiseError):
+    """A folder that has no room left for what must be written."""
 
 
 class TrainingError(FieldwiseError):

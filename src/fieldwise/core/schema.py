@@ -42,7 +42,7 @@ class Schema:
     def __post_init__(self) -> None:
         if not self.fields:
             raise DataError("A schema with no fields. Allowed: 1 or more. Name some fields.")
-        repeated = {name for name, count in Counter(self.names).items() if count > 1}
+        repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
             raise DataError(f"Repeated field names: {', '.join(sorted(repeated))}. Names must differ. Rename them.")
 

@@ -1,6 +1,6 @@
 """Raw rows to ids, from the dataset folder alone: no engine, the same ids as the dataset's own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -94,13 +94,14 @@ class Encoder:
             ) from error
         return cls(fields)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, progress: Callable[[str, int, int | None], None] = lambda *_: None) -> None:
         """Writes rules as JSON and vocabularies as Parquet; `open` reads them back."""
         entries = [
             {"name": f.name, "rule": f.rule.values(), "length": f.length, "several": f.several} for f in self.fields
         ]
         write_json(folder / RULES, entries)
         for index, field in enumerate(self.fields):
+            progress("write vocabularies", index, len(self.fields))
             field.vocabulary.save(folder / vocabulary_file(index))
 
     @property
@@ -121,7 +122,8 @@ class Encoder:
     def table(self, rows: Any) -> pa.Table:
         """Raw rows as an Arrow table: a dict of columns, or anything with an Arrow stream; refuses missing columns."""
         table = table_of(rows)
-        missing = [name for name in self.columns if name not in table.column_names]
+        known = set(table.column_names)
+        missing = [name for name in self.columns if name not in known]
         if missing:
             raise DataError(
                 f"Rows lack the columns {', '.join(missing)}. Allowed: {', '.join(self.columns)}. Add them."

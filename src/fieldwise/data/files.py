@@ -3,6 +3,7 @@
 import csv
 import gzip
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import glob
@@ -19,6 +20,8 @@ TEXT: Final = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 PARQUET: Final = (".parquet", ".pq")
 SAMPLE: Final = 10_000
 """Rows that are looked at before any choice is made."""
+DAMAGED: Final = (OSError, EOFError, zlib.error)
+"""What reading a plain or gz file may raise."""
 _DELIMITERS: Final = ",\t;|"
 
 
@@ -65,8 +68,20 @@ def open_text(path: Path) -> Iterator[TextIO]:
             f"'{path}' is not UTF-8 text ({error.reason}: byte 0x{error.object[error.start]:02x}). "
             f"Convert it first, for example: iconv -f latin1 -t utf-8 '{path.name}'."
         ) from error
-    except (OSError, EOFError) as error:
+    except DAMAGED as error:
         raise DataError(f"'{path}' cannot be read ({error}). Check the file.") from error
+
+
+def check_whole(paths: tuple[Path, ...]) -> None:
+    """Refuses gz files that are cut or damaged anywhere: engines read what is left of them, or noise, as rows."""
+    for path in paths:
+        if path.name.endswith(".gz"):
+            try:
+                with gzip.open(path, "rb") as file:
+                    while file.read(1 << 20):
+                        pass
+            except DAMAGED as error:
+                raise DataError(f"'{path}' is damaged ({error}). Fetch or compress it again.") from error
 
 
 def line_of(path: Path, text: str) -> int | None:

@@ -17,14 +17,14 @@ from fieldwise.data.vocabulary import Counter
 def fit(staged: Staged, rules: Mapping[str, Rule], lenient: bool, room: int, progress: Progress) -> list[FieldEncoder]:
     """An encoder for each field; refuses fields that hold one value alone, and values of more than `room` bytes."""
     fitted: list[FieldEncoder] = []
-    single = []
+    single, taken = [], 0
     for index, (name, rule) in enumerate(rules.items()):
         progress("fit vocabularies", index, len(rules))
         if rule.kind == "quantile" and not rule.edges:
             rule = _with_edges(staged, index, rule)
-        left = room - sum(encoder.vocabulary.nbytes for encoder in fitted)
-        encoder, kinds = _fit(staged, index, name, rule, lenient, left)
+        encoder, kinds = _fit(staged, index, name, rule, lenient, room - taken)
         fitted.append(encoder)
+        taken += encoder.vocabulary.nbytes
         if kinds < 2:
             single.append(name)
     if single:

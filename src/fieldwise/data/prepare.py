@@ -1,6 +1,5 @@
 """From a source to a dataset folder: an engine reads, splits and counts; vocabularies are fitted; rows are encoded."""
 
-import errno
 import hashlib
 import json
 import shutil
@@ -14,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fieldwise.core.errors import DataError
+from fieldwise.core.errors import DataError, DiskError
+from fieldwise.core.files import full
 from fieldwise.core.names import name_of
 from fieldwise.core.schema import Schema
 from fieldwise.core.settings import differing
@@ -27,7 +27,6 @@ from fieldwise.data.source import Files, Source, rules_of
 from fieldwise.data.split import NAMES, SPLITS, ColumnSplit, RandomSplit, SplitRule
 from fieldwise.data.store import Dataset, Summary, Writer
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLICKS: Final = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 """The labels that need no mapping."""
 
@@ -66,7 +65,7 @@ def prepare(
         lenient = isinstance(rows, Files) and rows.bad_rows == "skip"
         encoder = Encoder(fit(staged, rules, lenient, engine.room, progress))
         info = _encode(staged, encoder, labels, dataset, progress)
-        encoder.save(dataset)
+        encoder.save(dataset, progress)
         info |= {"label": rows.label, "skipped": staged.skipped, "made": made}
         (dataset / INFO).write_text(json.dumps(info, indent=1), encoding="utf-8")
         dataset.replace(out)
@@ -78,11 +77,12 @@ def _room(work: Path) -> Iterator[None]:
     """Clears the work folder whatever happens, and says when the disk was too small."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in _FULL:
+    except Exception as error:
+        reason = full(error)
+        if reason is None:
             raise
-        raise DataError(
-            f"No room left at '{work.parent}' ({error.strerror}). Preparing takes about as much room as the raw rows, "
+        raise DiskError(
+            f"No room left at '{work.parent}' ({reason}). Preparing takes about as much room as the raw rows, "
             "and again as much for the dataset. Free some, or name another --out."
         ) from error
     finally:
@@ -150,13 +150,25 @@ def _encode(staged: Staged, encoder: Encoder, clicks: pa.Array, work: Path, prog
         done += batch.num_rows
         progress("encode rows", done, total)
     writer.close()
+    found = {name: summary.to_json() for name, summary in summaries.items()}
+    _refuse_one_class({name: split["clicks"] for name, split in found.items()}, counts)
     return {
         "format": FORMAT,
         "fingerprint": _fingerprint(work, encoder.schema),
         "rows": counts,
         "fields": encoder.schema.to_json(),
-        "splits": {name: summary.to_json() for name, summary in summaries.items()},
+        "splits": found,
     }
+
+
+def _refuse_one_class(clicks: dict[str, int], rows: dict[str, int]) -> None:
+    """Refuses a split in which nothing or everything was clicked: nothing can be learned or measured there."""
+    for name, count in clicks.items():
+        if count in (0, rows[name]):
+            raise DataError(
+                f"Split {name} holds one class only: {count:,} clicks in {rows[name]:,} rows (clicks: {clicks}). "
+                "Allowed: rows with and without a click in every split. Give more rows, other shares or another split."
+            )
 
 
 def _nulls(column: pa.Array) -> NDArray[np.bool_]:

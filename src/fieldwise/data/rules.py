@@ -42,7 +42,7 @@ class Rule(Settings):
     """The raw column; without it, the one that has the field's name."""
     kind: Kind = "category"
     """category: as they are; log-squared, quantile, width: bins of a number; hour, weekday, weekend: of a time."""
-    min_count: int | None = Field(None, ge=1)
+    min_count: int | None = Field(None, ge=1, lt=2**63)
     """Rarer values share the id `unknown`; without it, the source's."""
     bins: int = Field(64, ge=2, le=4096)
     """Of kind quantile: how many bins."""

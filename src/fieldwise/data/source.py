@@ -70,7 +70,7 @@ class Files:
 class Source(Settings):
     """Settings of a source; `open` gives its rows."""
 
-    min_count: int = Field(1, ge=1)
+    min_count: int = Field(1, ge=1, lt=2**63)
     """Values seen fewer times in the training rows share the id `unknown`."""
     fields: dict[str, Rule] = Field(default_factory=dict)
     """How single fields are made, where the source's own choice will not do; what a rule leaves out stays as it is."""

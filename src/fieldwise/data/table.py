@@ -1,5 +1,6 @@
 """Any click log in CSV, TSV or Parquet: a file, a folder or a glob, with a column that says what was clicked."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +65,36 @@ def choose(
     """The fields of a table, and a rule for each by the look of it, over which the user's are laid."""
     names = sample.column_names
     wanted = [label, *only, *ignore, *(rule.column for rule in fields.values() if rule.column)]
-    strange = [name for name in wanted if name not in names]
+    known = set(names)
+    strange = [name for name in wanted if name not in known]
     if strange:
         raise DataError(unknown("data", strange[0], names))
-    repeated = {name for name in names if names.count(name) > 1}
+    repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError(f"Repeated column names: {', '.join(sorted(repeated))}. Names must differ. Rename them.")
     extra = [name for name, rule in fields.items() if rule.column]  # a second field of a column
-    usual = (name for name in names if name not in unnamed_index(sample.schema))
-    chosen = [*(only or usual), *(name for name in extra if name not in only)]
-    kept = tuple(dict.fromkeys(name for name in chosen if name not in ignore and name != label))
+    left_out = {label, *ignore}
+    index = unnamed_index(sample.schema)
+    chosen = [*(only or (name for name in names if name not in index)), *extra]
+    kept = tuple(dict.fromkeys(name for name in chosen if name not in left_out))
     if not kept:
         raise DataError(f"No column is left to become a field beside the label '{label}'. Name some with data.only.")
     columns = {name: rule.column for name, rule in fields.items()}
-    split = [name for name, rule in fields.items() if rule.separator is not None]  # its text is no number as a whole
+    _refuse_nested({name: sample.schema.field(columns.get(name) or name).type for name in kept})
+    split = {name for name, rule in fields.items() if rule.separator is not None}  # its text is no number as a whole
     return kept, {name: infer(name, sample[columns.get(name) or name]) for name in kept if name not in split}
+
+
+def _refuse_nested(types: dict[str, pa.DataType]) -> None:
+    """Refuses columns whose values are neither text, numbers nor times, nor lists of them."""
+    for name, kind in types.items():
+        inner = kind.value_type if _is_list(kind) else kind
+        if pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner):
+            raise DataError(
+                f"Column '{name}' holds {kind}. Allowed: text, numbers, times, and lists of them. "
+                f"Leave it out with --set 'data.ignore=[\"{name}\"]', or convert it."
+            )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

@@ -142,7 +142,9 @@ class Counter:
 
     def table(self) -> pa.Table:
         """The columns value and count, each value once, in no order."""
-        merged = pa.concat_tables(self._parts).group_by("value").aggregate([("count", "sum")])
+        parts = pa.concat_tables(self._parts)
+        threads = len(parts) > 100_000  # starting them takes longer than to group a few values
+        merged = parts.group_by("value", use_threads=threads).aggregate([("count", "sum")])
         return merged.rename_columns({"count_sum": "count"}).select(["value", "count"])
 
     def vocabulary(self, min_count: int, but: int | None = None) -> Vocabulary:

@@ -1,5 +1,6 @@
 """Raw rows to predict, from files of any size: read batch by batch, columns by name, no engine."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -32,11 +33,12 @@ class RawRows:
         """The types of some columns; refuses files that lack one."""
         schemas = [self._schema(path) for path in self._paths]
         for path, schema in zip(self._paths, schemas, strict=True):
-            missing = [name for name in columns if name not in schema.names]
+            found = Counter(schema.names)
+            missing = [name for name in columns if name not in found]
             if missing:
                 has = ", ".join(schema.names[:50])
                 raise DataError(f"'{path}' lacks the columns {', '.join(missing)}. It has: {has}. Add or rename them.")
-            twice = [name for name in columns if schema.names.count(name) > 1]
+            twice = [name for name in columns if found[name] > 1]
             if twice:
                 raise DataError(f"'{path}' has the column {twice[0]} more than once. Rename one of them.")
         return pa.schema([schemas[0].field(name) for name in columns])
@@ -46,9 +48,10 @@ class RawRows:
         for path in self._paths:
             try:
                 yield from self._parquet(path, columns) if self._is_parquet else self._text(path, columns)
-            except pa.ArrowInvalid as error:
+            except (pa.ArrowException, OSError) as error:  # an OSError: damaged gz or Parquet
                 line = str(error).splitlines()[0]
-                raise DataError(f"'{path}' cannot be read: {line}. Mend that row, or leave it out.") from error
+                hint = "Fix that row, or leave it out." if isinstance(error, pa.ArrowInvalid) else "Check the file."
+                raise DataError(f"'{path}' cannot be read: {line}. {hint}") from error
 
     def _parquet(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with self._open(path) as file:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from fieldwise.core.files import open_regular, parse_json
+from fieldwise.core.files import open_regular, parse_json, writing
 from fieldwise.core.records import Epoch
 
 FILE: Final = "metrics.jsonl"
@@ -58,7 +58,7 @@ class Journal:
             command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             lines.insert(0, {"event": "command", "time": lines[0]["time"], "command": command})
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a+b") as file:
+        with writing(self._path.parent), self._path.open("a+b") as file:
             if file.tell() and not _ends_well(self._path):
                 file.write(b"\n")  # a kill cut the last line short
             file.write("".join(json.dumps(line) + "\n" for line in lines).encode())

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.data.engines.engine import LABEL, PLACE, Engine, Plan, field
-from fieldwise.data.rules import numbers_of
+from fieldwise.data.engines.local import counted
 from fieldwise.data.source import Rows
 from fieldwise.data.split import RandomSplit
 from fieldwise.data.vocabulary import Counter
@@ -50,11 +49,7 @@ class ArrowRows:
 
     def counts(self, index: int, min_count: int, rising: bool) -> Iterator[pa.RecordBatch]:
         """How often each raw value of a field is there in training rows."""
-        table = self._counters[index].table().combine_chunks()
-        if rising:
-            numbers, _ = numbers_of(table["value"])
-            table = table.take(np.argsort(numbers, kind="stable"))
-        return iter(table.filter(pc.greater_equal(table["count"], min_count)).to_batches())
+        return counted(self._counters[index].table(), min_count, rising)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows in order, with their places."""

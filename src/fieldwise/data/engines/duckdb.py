@@ -2,12 +2,14 @@
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
 from fieldwise.core.errors import DataError
+from fieldwise.core.files import full
 from fieldwise.data.engines.engine import Engine, Plan, Staged
 from fieldwise.data.source import Files
 
@@ -22,6 +24,13 @@ _LONGEST: Final = 16 << 20
 """Bytes of a line of text."""
 _REST: Final = 640
 """MiB that the interpreter, its libraries and a batch of rows take, whatever the setting."""
+
+_WIDE: Final = 1_000
+"""Columns for whose blocks the memory setting has room."""
+_BLOCKS: Final = 2
+"""MiB of blocks that DuckDB counts for a column."""
+_GROUP: Final = 131_072 * 500
+"""Cells of a row group."""
 
 
 class DuckDB(Engine):
@@ -44,19 +53,23 @@ class _Session:
         import ibis
 
         self._threads = engine.threads or os.cpu_count() or 1
+        # half is for DuckDB itself, the other half for values and batches
+        self._limit = min(engine.memory // 2, engine.memory - _REST)
         self._con = ibis.duckdb.connect(
-            # half is for DuckDB itself, the other half for values and batches
-            memory_limit=f"{min(engine.memory // 2, engine.memory - _REST)}MiB",
+            memory_limit=f"{self._limit}MiB",
             temp_directory=str(work / "spill"),
             preserve_insertion_order=True,
         )
         self._con.con.execute("SET enable_progress_bar = false")  # the library is quiet
-        self._reads = 0
+        self._reads = self._views = 0
 
     def read(self, files: Files) -> "ir.Table":
         """Raw columns and the number of each row."""
         import ibis
 
+        # DuckDB counts whole blocks of every column, which few rows hardly touch
+        wide = max(0, len(files.columns) - _WIDE) * _BLOCKS
+        self._con.con.execute(f"SET memory_limit = '{self._limit + wide}MiB'")
         paths = [str(path) for path in files.paths]
         if not files.is_text:
             table = self._con.read_parquet(paths, union_by_name=True)
@@ -91,22 +104,28 @@ class _Session:
         # raw rows are numbered by one thread; more would only read ahead, and spill what waits for its turn to disk
         self._con.con.execute(f"SET threads = {1 if raw else self._threads}")
         try:
-            self._con.to_parquet(rows, folder / "0.parquet", row_group_size=131_072, compression="lz4")
-        except duckdb.OutOfMemoryException as error:
-            raise DataError(
-                f"DuckDB needs more memory ({_first_line(error)}). Give more with --set engine.memory=MiB, or use "
-                "fewer cores, which need less, with --engine duckdb --set engine.threads=1."
-            ) from error
-        except duckdb.IOException as error:
-            if any(word in str(error) for word in ("No space left", "File too large", "quota")):
-                raise OSError(errno.ENOSPC, _first_line(error)) from error
-            raise DataError(f"DuckDB cannot read or write: {_first_line(error)}. Check the files.") from error
+            # rows of a group wait in memory, so wide rows come in smaller groups
+            group = min(131_072, max(2_048, _GROUP // len(rows.columns)))
+            self._con.to_parquet(rows, folder / "0.parquet", row_group_size=group, compression="lz4")
         except duckdb.Error as error:
-            raise DataError(f"DuckDB cannot read these rows: {_first_line(error)}. Check the files.") from error
+            if full(error):
+                raise OSError(errno.ENOSPC, _first_line(error)) from error
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise DataError(
+                    f"DuckDB needs more memory for {len(rows.columns):,} columns ({_first_line(error)}). Give more "
+                    "with --set engine.memory=MiB, or use fewer cores, which need less, with --engine duckdb "
+                    "--set engine.threads=1."
+                ) from error
+            does = "read or write" if isinstance(error, duckdb.IOException) else "read these rows"
+            raise DataError(f"DuckDB cannot {does}: {_first_line(error)}. Check the files.") from error
 
-    def written(self, folder: Path) -> "ir.Table":
-        """Reads back what `write` wrote."""
-        return self._con.read_parquet(str(folder / "0.parquet"))
+    def written(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
+        """Reads back some columns of what `write` wrote; a view of all of them would be bound in every query."""
+        self._views += 1
+        name, path = f"written_{self._views}", str(folder / "0.parquet").replace("'", "''")
+        chosen = ", ".join(columns)  # numbered names of ours
+        self._con.con.execute(f"CREATE TEMP VIEW {name} AS SELECT {chosen} FROM read_parquet('{path}')")  # noqa: S608
+        return self._con.table(name)
 
     def bad_rows(self) -> tuple[int, "BadRow | None"]:
         """From the table in which DuckDB notes what it could not read."""

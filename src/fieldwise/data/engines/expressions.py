@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from fieldwise.core.errors import DataError
 from fieldwise.core.names import unknown
 from fieldwise.data.engines.engine import LABEL, PLACE, Plan, field
-from fieldwise.data.files import find, is_parquet, parquet_sample, same_headers, text_sample
+from fieldwise.data.engines.local import LocalCounts
+from fieldwise.data.files import check_whole, find, is_parquet, parquet_sample, same_headers, text_sample
 from fieldwise.data.infer import number_kind
 from fieldwise.data.source import Files, Rows
 from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
@@ -26,6 +27,8 @@ ROW: Final = "__row"
 """The number of a row, counted from 0 over all files in order."""
 BATCH: Final = 131_072
 """Rows of a batch, and of a row group."""
+FEW: Final = BATCH
+"""Rows that are counted in this process: a query for each field would take longer."""
 BATCH_BYTES: Final = 64 << 20
 """Of a batch, whose rows may be wide; encoding takes some times as much."""
 
@@ -49,8 +52,8 @@ class Session(Protocol):
     def write(self, rows: ir.Table, folder: Path, ordered: bool) -> None:
         """Writes Parquet files whose names sort like the rows; `ordered` rows keep the order they were read in."""
 
-    def written(self, folder: Path) -> ir.Table:
-        """Reads back what `write` wrote."""
+    def written(self, folder: Path, columns: Sequence[str]) -> ir.Table:
+        """Reads back some columns of what `write` wrote, at a cost that other columns hardly change."""
 
     def bad_rows(self) -> tuple[int, BadRow | None]:
         """How many rows were left out while reading, and the first of them."""
@@ -67,23 +70,31 @@ class EngineRows:
         files = plan.rows if isinstance(plan.rows, Files) else _spool(plan.rows, plan.work)
         for place, part in enumerate(_parts(files, plan.split)):
             plan.progress("read rows", place, None)
-            if not part.is_text:
+            if part.is_text:
+                check_whole(part.paths)
+            else:
                 _check_parquet(part)
             table = session.read(part)
             places = place if isinstance(plan.split, FileSplit) else self._place(table, part, plan)
             self._folders.append(plan.work / f"rows-{place}")
             session.write(_select(table, part, plan, places), self._folders[-1], ordered=True)
         self.skipped = self._check_bad_rows(files)
-        self._table = _union([session.written(folder) for folder in self._folders])
         places = self._count(PLACE)
         self.rows = [places.get(i, 0) for i in range(3)]
+        few = sum(places.values()) <= FEW
+        self._local = LocalCounts(self._folders, len(plan.rules)) if few else None
         self.labels: dict[str | None, int] = self._count(LABEL)
         if isinstance(plan.split, ColumnSplit):
             _check_places(sum(places.values()) - sum(self.rows), plan.split)
 
     def counts(self, index: int, min_count: int, rising: bool) -> Iterator[pa.RecordBatch]:
         """How often each raw value of a field is there in training rows."""
-        train = self._table.filter(self._table[PLACE] == 0)
+        local = self._local.counts(index, min_count, rising) if self._local else None
+        if local is not None:
+            yield from local
+            return
+        rows = self._written(PLACE, field(index))
+        train = rows.filter(rows[PLACE] == 0)
         found = train.group_by(value=train[field(index)]).agg(count=lambda t: t.count())
         if min_count > 1 and not found.value.type().is_array():
             found = found.filter(found["count"] >= min_count)
@@ -101,9 +112,14 @@ class EngineRows:
 
     def _count(self, column: str) -> dict[Any, int]:
         """How often each value is there; null first, 1,000 at most, since a wrong label may hold as many as rows."""
-        counted = self._table.group_by(column).agg(count=lambda t: t.count())
+        counted = self._written(column).group_by(column).agg(count=lambda t: t.count())
         found = self._ask(counted.order_by(counted[column].notnull()).limit(1000), "counted")
         return dict(zip(found[column].to_pylist(), found["count"].to_pylist(), strict=True))
+
+    def _written(self, *columns: str) -> ir.Table:
+        """Some columns of all rows: what an expression costs grows with the columns of its table."""
+        tables = [self._session.written(folder, columns) for folder in self._folders]
+        return tables[0] if len(tables) == 1 else ibis.union(*tables)
 
     def _ask(self, rows: ir.Table, name: str) -> pa.Table:
         folder = self._work / name
@@ -174,9 +190,10 @@ def _select(table: ir.Table, files: Files, plan: Plan, place: Any) -> ir.Table:
 
 
 def _columns(table: ir.Table, names: Any, where: str) -> list[Any]:
+    known = set(table.columns)
     for name in names:
-        if name not in table.columns:
-            raise DataError(unknown(where, name, [c for c in table.columns if c != ROW]))
+        if name not in known:
+            raise DataError(unknown(where, name, known - {ROW}))
     return [table[name] for name in names]
 
 
@@ -236,14 +253,10 @@ def _looks_like_numbers(files: Files, column: str) -> bool:
     return False
 
 
-def _union(tables: list[ir.Table]) -> ir.Table:
-    return tables[0] if len(tables) == 1 else ibis.union(*tables)
-
-
 def _batches(folder: Path, repeated: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
     """The rows of Parquet files in order; columns with `repeated` text come as dictionary arrays."""
     for path in sorted(folder.glob("*.parquet")):
-        flat = [column.name for column in pq.read_schema(path) if not pa.types.is_nested(column.type)]
+        flat = {column.name for column in pq.read_schema(path) if not pa.types.is_nested(column.type)}
         repeated = [name for name in repeated if name in flat]
         # pre_buffer would keep everything read so far until the last row; a buffer size reads columns piece by piece
         with pq.ParquetFile(path, read_dictionary=repeated, pre_buffer=False, buffer_size=1 << 20) as file:

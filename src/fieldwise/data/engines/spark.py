@@ -1,5 +1,6 @@
 """Spark, for rows that outgrow one machine: the same expressions, in local mode or on a cluster."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlparse
@@ -68,6 +69,7 @@ class _Session:
         self._spark.sparkContext.setLogLevel("ERROR")
         self._con = ibis.pyspark.connect(self._spark)
         self._views = 0
+        self._written: dict[Path, Any] = {}
         self._bad: list[tuple[str, Any]] = []
 
     def read(self, files: Files) -> "ir.Table":
@@ -81,9 +83,11 @@ class _Session:
             rows = rows.order_by("__row").drop("__row")
         self._con.to_parquet_dir(rows, str(folder))
 
-    def written(self, folder: Path) -> "ir.Table":
-        """Reads back what `write` wrote."""
-        return self._con.read_parquet(str(folder))
+    def written(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
+        """Reads back some columns of what `write` wrote."""
+        if folder not in self._written:
+            self._written[folder] = self._spark.read.parquet(str(folder))
+        return self._view(self._written[folder].select(*columns))
 
     def bad_rows(self) -> tuple[int, "BadRow | None"]:
         """Rows that Spark could not bring into the columns; it does not know their line, so the file is searched."""

@@ -1,0 +1,109 @@
+"""Wide tables: what preparing costs grows with the columns, not with their square; few rows are counted in process."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fieldwise.data.engines import expressions
+from fieldwise.data.engines.duckdb import DuckDB, _Session
+from fieldwise.data.prepare import prepare
+from fieldwise.data.split import FileSplit, SplitRule
+from fieldwise.data.table import Table
+from tests.data import small_files
+from tests.data.test_engines import contents, rules
+
+
+def write(path: Path, columns: int) -> Path:
+    """300 rows of texts, whole and other numbers."""
+    draw = np.random.default_rng(0)
+    whole, other = draw.integers(0, 9, (columns, 300)), draw.random((columns, 300))
+    found = {f"c{i}": (whole[i].astype(str), whole[i], other[i])[i % 3] for i in range(columns)}
+    pq.write_table(pa.table({"click": draw.integers(0, 2, 300), **found}), path)
+    return path
+
+
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The width of the table of each question that DuckDB is asked from now on."""
+    widths: list[int] = []
+    written = _Session.written
+
+    def watched(self: _Session, folder: Path, columns: Sequence[str]) -> Any:
+        table = written(self, folder, columns)
+        widths.append(len(table.columns))
+        return table
+
+    monkeypatch.setattr(_Session, "written", watched)
+    return widths
+
+
+@pytest.mark.parametrize("columns", [10, 200])
+def test_few_rows_are_counted_without_a_query_for_each_column(
+    columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[Path] = []
+    write_rows = _Session.write
+
+    def watched(self: _Session, rows: Any, folder: Path, ordered: bool) -> None:
+        writes.append(folder)
+        write_rows(self, rows, folder, ordered)
+
+    monkeypatch.setattr(_Session, "write", watched)
+    told: list[tuple[str, int, int | None]] = []
+    source = Table(raw=write(tmp_path / "a.parquet", columns), label="click")
+    prepare(source, tmp_path / "out", progress=lambda *now: told.append(now))
+    assert [folder.name for folder in writes] == ["rows-0", "counted", "counted"]  # whatever the columns
+    for stage in ("fit vocabularies", "write vocabularies"):
+        assert [now[1:] for now in told if now[0] == stage][:columns] == [(i, columns) for i in range(columns)]
+
+
+def test_many_rows_are_counted_in_queries_that_see_one_column_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expressions, "FEW", 0)
+    widths = asked(monkeypatch)
+    prepare(Table(raw=write(tmp_path / "a.parquet", 30), label="click"), tmp_path / "out")
+    assert set(widths) == {1, 2}
+    assert len(widths) <= 2 + 3 * 30  # quantiles are two passes more
+
+
+@pytest.mark.parametrize("name", ["random", "files"])
+def test_counting_in_this_process_and_in_duckdb_makes_the_same_dataset(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in ("a", "b", "c"):
+        small_files.awkward(tmp_path / f"{part}.csv", 900)
+    raw = tmp_path / ("a.csv" if name == "files" else "*.csv")
+    split: SplitRule | None = FileSplit(valid=tmp_path / "b.csv", test=tmp_path / "c.csv") if name == "files" else None
+    source = Table(raw=raw, label="click", min_count=3, ignore=("part",), fields=rules())
+    here = prepare(source, tmp_path / "here", split)
+    monkeypatch.setattr(expressions, "FEW", 0)
+    assert contents(prepare(source, tmp_path / "there", split).folder) == contents(here.folder)
+
+
+def test_types_of_parquet_are_counted_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(1)
+    some = draw.random(500) < 0.1
+    columns = {
+        "click": pa.array(draw.integers(0, 2, 500)),
+        "text": pa.array(draw.integers(0, 20, 500).astype(str), mask=some),
+        "whole": pa.array(draw.integers(-5, 5, 500), mask=some),
+        "tiny": pa.array(draw.integers(0, 5, 500).astype(np.uint8)),
+        "huge": pa.array(2**63 + draw.integers(0, 5, 500).astype(np.uint64)),
+        "float": pa.array(np.where(some, np.nan, draw.random(500).round(1))),
+        "truth": pa.array(draw.random(500) < 0.5, mask=some),
+        "day": pa.array(draw.integers(0, 9, 500).astype(np.int32)).cast(pa.date32()),
+        "moment": pa.array(draw.integers(0, 9, 500) * 10**9).cast(pa.timestamp("us", "Europe/Zurich")),
+        "list": pa.array([["x", "y", "z"][: i % 4] for i in range(500)]),
+        "coded": pa.array(draw.integers(0, 6, 500).astype(str)).dictionary_encode(),
+        "decimal": pa.array(draw.integers(0, 6, 500)).cast(pa.decimal128(22, 2)),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    source = Table(raw=tmp_path / "a.parquet", label="click", min_count=2)
+    here = prepare(source, tmp_path / "here", engine=DuckDB(threads=1))
+    monkeypatch.setattr(expressions, "FEW", 0)
+    assert contents(prepare(source, tmp_path / "there").folder) == contents(here.folder)
