@@ -15,6 +15,8 @@ from fieldwise.core.settings import Values, differing
 from fieldwise.data.store import Dataset
 from fieldwise.run_settings import RunSettings
 from fieldwise.train.loop import Listener, Silence
+from fieldwise.train.room import check_room
+from fieldwise.train.task import choose_device
 
 
 class Watcher(Listener, Protocol):
@@ -123,13 +125,15 @@ def end(folder: Path, record: StageRecord | RunRecord) -> None:
 
 
 def check(job: Job, data: Dataset) -> None:
-    """Refuses, before any work, a budget that cannot be met and stages that were made with other settings."""
+    """Refuses, before any work, what cannot be done: budgets, memory, stages that were made with other settings."""
     settings = job.settings
     for budget in settings.run.budgets:
         budget.limit(data.schema.layout(settings.model.width))
     for folder, values in job.stages(data):
         if (folder / "stage.json").exists():
             agree(folder, values)
+    if any(not (job.pretrain_folder(seed) / "record.json").exists() for seed in settings.run.seeds):
+        check_room(settings.model, data.schema, settings.pretrain, choose_device(settings.run.device))
 
 
 def agree(folder: Path, values: Values) -> None:

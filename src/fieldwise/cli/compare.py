@@ -53,8 +53,6 @@ def compare(
         again = f" {left} cells are left: the same command goes on with them." if left else ""
         console.print(
             f"{summary(found)}{again} Table: {out / 'comparison.md'}. Page: {out / 'report.html'}",
-            markup=False,
-            highlight=False,
             soft_wrap=True,
         )
 

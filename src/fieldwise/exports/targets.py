@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.lock import alone
 from fieldwise.exports import hand_over
 from fieldwise.exports.folder import load
 from fieldwise.exports.info import ModelInfo
@@ -39,7 +40,12 @@ class Written:
 
 
 def export_to(target: str, model: Path, out: Path, align: int = 1) -> Written:
-    """Writes what `target` reads into the folder `out`."""
+    """Writes what `target` reads into the folder `out`, one process at a time."""
+    with alone(out):
+        return _export_to(target, model, out, align)
+
+
+def _export_to(target: str, model: Path, out: Path, align: int) -> Written:
     if target in SERVING:
         if align != 1:
             raise SettingsError(
