@@ -10,7 +10,7 @@ from fieldwise.core.errors import SettingsError
 from fieldwise.reports import comparison, markdown
 from fieldwise.reports.markdown import plain, table
 from fieldwise.run_settings import RunSettings
-from tests.test_cli import FAST
+from tests.test_cli import FAST, cli
 
 NAMES = [
     "a|b",
@@ -89,3 +89,9 @@ def test_a_seed_is_0_or_more_and_of_63_bits(table_: str, seed: int) -> None:
     ) as no:
         RunSettings.parse({table_: values})
     assert len(str(no.value).splitlines()) == 1
+
+
+def test_help_names_the_tables_that_flags_stand_for() -> None:
+    said = cli("run", "--help").stdout
+    assert "[data] raw:" in said
+    assert "[search] name" in said
