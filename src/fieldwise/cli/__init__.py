@@ -26,7 +26,8 @@ def main() -> NoReturn:
         if stop.by is not None:
             stop.end()
         stop.forget()
-        _tell(error)
+        if not isinstance(error, SystemExit):
+            _tell(error)
         raise
     raise AssertionError("typer always exits")
 

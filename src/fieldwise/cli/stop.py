@@ -63,8 +63,7 @@ class Stop:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):  # nobody reads it any more
                 stream.flush()
-        os.write(2, self._line.encode())
-        self._line = ""
+        self._say()
         sys.exit(128 + (self.by or signal.SIGINT))
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
@@ -103,9 +102,13 @@ class Stop:
 
     def _end_now(self) -> NoReturn:
         """Says the line, unless it was said, and ends without clearing anything: all files stand being killed."""
-        shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar hides the cursor
-        os.write(2, (shown + self._line).encode())
+        self._say("\x1b[?25h" if sys.stderr.isatty() else "")  # a progress bar hides the cursor
         os._exit(128 + (self.by or signal.SIGINT))
+
+    def _say(self, before: str = "") -> None:
+        line, self._line = self._line, ""
+        with suppress(OSError):
+            os.write(2, (before + line).encode())
 
 
 def _importing(frame: FrameType | None) -> bool:
