@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import fieldwise
-from fieldwise.cli import COMMANDS
+from fieldwise.cli.app import COMMANDS
 from fieldwise.compare import compare
 from fieldwise.compare_settings import CompareSettings
 from fieldwise.core.names import resolve

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fieldwise.cli import COMMANDS
+from fieldwise.cli.app import COMMANDS
 from fieldwise.cli.options import settings_of
 from fieldwise.compare_settings import CompareSettings
 from fieldwise.core.errors import SettingsError

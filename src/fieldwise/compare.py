@@ -13,6 +13,7 @@ are tried again by the same command.
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from fieldwise.compare_settings import CompareSettings
 from fieldwise.compare_work import Unit, Work, failure, job_of
 from fieldwise.core.comparison import Cell, Comparison
 from fieldwise.core.files import write_json, write_text
+from fieldwise.core.lock import alone
 from fieldwise.core.records import RunRecord, StageRecord
 from fieldwise.data.store import Dataset
 from fieldwise.pipeline import prepare
@@ -52,16 +54,18 @@ def compare(
 ) -> Comparison:
     """Runs every cell that is not complete, and writes the comparison over all that are."""
     started, pace, watcher = time.monotonic(), pace or Pace(), watcher or Quiet()
-    work = _open(settings, out, watcher)
-    units = list(_units(settings, out))
-    limit = None if pace.minutes is None else started + 60 * pace.minutes
-    for done, (unit, error) in enumerate(outcomes(work, units, pace.jobs, limit), start=1):
-        say(f"{done} of {len(units)}: {unit}: {'complete' if error is None else f'failed: {error}'}")
-        watcher.rows("compare", done, len(units))
-    found = gather(settings, out, pace.jobs)
-    write_json(out / "comparison.json", found.to_json())
-    write_text(out / "comparison.md", markdown(found))
-    write.html(out)
+    with alone(out):  # the processes side by side work under this one's lock
+        work = _open(settings, out, watcher)
+        units = list(_units(settings, out))
+        limit = None if pace.minutes is None else started + 60 * pace.minutes
+        with closing(outcomes(work, units, pace.jobs, limit)) as ended:
+            for done, (unit, error) in enumerate(ended, start=1):
+                say(f"{done} of {len(units)}: {unit}: {'complete' if error is None else f'failed: {error}'}")
+                watcher.rows("compare", done, len(units))
+        found = gather(settings, out, pace.jobs)
+        write_json(out / "comparison.json", found.to_json())
+        write_text(out / "comparison.md", markdown(found))
+        write.html(out)
     return found
 
 

@@ -1,9 +1,10 @@
 """The order of a comparison's work: here, one unit after the other, or side by side in processes."""
 
 import os
+import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ Outcome = tuple[Unit, str | None]
 """A unit, and one line where it failed."""
 
 
-def outcomes(work: Work, units: Sequence[Unit], jobs: int, limit: float | None) -> Iterator[Outcome]:
+def outcomes(work: Work, units: Sequence[Unit], jobs: int, limit: float | None) -> Generator[Outcome, None, None]:
     """Does units in order, as they end; once the clock passes the limit, none begins."""
     if jobs > 1:
         with _one_thread_each():
@@ -50,6 +51,10 @@ class _Crew:
                     self._waiting.clear()
                 self._start()
                 yield from self._ended()
+        except BaseException:  # what is left is for the same command to resume
+            for process in list((self._pool._processes or {}).values()):
+                process.terminate()
+            raise
         finally:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -65,7 +70,8 @@ class _Crew:
         for unit in ready[:room]:
             self._waiting.remove(unit)
             self._tries[unit] += 1
-            self._running[self._pool.submit(self._work.do, unit)] = unit
+            with _unheard():
+                self._running[self._pool.submit(self._work.do, unit)] = unit
 
     def _ended(self) -> Iterator[Outcome]:
         """What has ended by the time that something has."""
@@ -112,6 +118,7 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 def _die_with_parent() -> None:
     """Ends this process as soon as its parent has ended, however that came, so that none works on unseen."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
 
@@ -120,6 +127,19 @@ def _die_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """A process that starts within the block never hears Ctrl-C, which a terminal sends to all: its parent ends it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -16,6 +16,8 @@ Each stage folder holds `stage.json` (what its result depends on, written first)
 """
 
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,7 @@ from safetensors.torch import save_file
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.files import replacing, write_json, write_text
+from fieldwise.core.lock import alone
 from fieldwise.core.mask import Mask
 from fieldwise.core.names import name_of
 from fieldwise.core.records import RunRecord, StageRecord
@@ -65,25 +68,25 @@ def prepare(settings: RunSettings, out: Path, watcher: Watcher | None = None) ->
 
 def pretrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> None:
     """Trains the full model of every seed."""
-    job, data = _open(settings, out, watcher)
-    for seed in settings.run.seeds:
-        pretrain_one(job, data, seed)
+    with _opened(settings, out, watcher) as (job, data):
+        for seed in settings.run.seeds:
+            pretrain_one(job, data, seed)
 
 
 def search(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> None:
     """Searches every budget of every seed, from the pretrained models."""
-    job, data = _open(settings, out, watcher)
-    for seed in settings.run.seeds:
-        for budget in settings.run.budgets:
-            search_one(job, data, seed, budget)
+    with _opened(settings, out, watcher) as (job, data):
+        for seed in settings.run.seeds:
+            for budget in settings.run.budgets:
+                search_one(job, data, seed, budget)
 
 
 def retrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> None:
     """Retrains every searched model, and reads the test rows once."""
-    job, data = _open(settings, out, watcher)
-    for seed in settings.run.seeds:
-        for budget in settings.run.budgets:
-            retrain_one(job, data, seed, budget)
+    with _opened(settings, out, watcher) as (job, data):
+        for seed in settings.run.seeds:
+            for budget in settings.run.budgets:
+                retrain_one(job, data, seed, budget)
 
 
 def report(out: Path) -> list[RunRecord]:
@@ -94,28 +97,33 @@ def report(out: Path) -> list[RunRecord]:
 
 
 def run(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> list[RunRecord]:
-    """All stages in order, for every seed and budget; goes on where a run in `out` stopped."""
-    job, data = _open(settings, out, watcher)
-    for seed in settings.run.seeds:
-        pretrain_one(job, data, seed)
-        for budget in settings.run.budgets:
-            search_one(job, data, seed, budget)
-            retrain_one(job, data, seed, budget)
-    records = report(out)
-    write_json(out / "record.json", [record.to_json() for record in records])
+    """All stages in order, for every seed and budget; resumes where a run in `out` stopped."""
+    with _opened(settings, out, watcher) as (job, data):
+        for seed in settings.run.seeds:
+            pretrain_one(job, data, seed)
+            for budget in settings.run.budgets:
+                search_one(job, data, seed, budget)
+                retrain_one(job, data, seed, budget)
+        records = report(out)
+        write_json(out / "record.json", [record.to_json() for record in records])
     return records
 
 
-def _open(settings: RunSettings, out: Path, watcher: Watcher | None) -> tuple[Job, Dataset]:
-    """Checks everything that can be checked before any work, and opens or prepares the dataset."""
+@contextmanager
+def _opened(settings: RunSettings, out: Path, watcher: Watcher | None) -> Iterator[tuple[Job, Dataset]]:
+    """The run folder, for one process at a time.
+
+    Checks everything that can be checked before any work, and opens or prepares the dataset.
+    """
     watcher = watcher or Quiet()
     choose_device(settings.run.device)
     given = settings.run.dataset
-    data = Dataset.open(given) if given else prepare(settings, out / "dataset", watcher)
-    job = Job(settings, out, Several((watcher, Journal(out))))
-    check(job, data)
-    write_text(out / "settings.toml", tomli_w.dumps(settings.values()))
-    return job, data
+    with alone(out):
+        data = Dataset.open(given) if given else prepare(settings, out / "dataset", watcher)
+        job = Job(settings, out, Several((watcher, Journal(out))))
+        check(job, data)
+        write_text(out / "settings.toml", tomli_w.dumps(settings.values()))
+        yield job, data
 
 
 def pretrain_one(job: Job, data: Dataset, seed: int) -> None:

@@ -10,12 +10,15 @@ from pydantic import ValidationError
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import RunError
-from fieldwise.core.files import read_json, write_json
+from fieldwise.core.files import write_json
+from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import Epoch, Record, RunRecord, StageRecord, first_problem
 from fieldwise.core.settings import Values, differing
 from fieldwise.data.store import Dataset
 from fieldwise.run_settings import RunSettings
 from fieldwise.train.loop import Listener, Silence
+from fieldwise.train.room import check_room
+from fieldwise.train.task import choose_device
 
 R = TypeVar("R", bound=Record)
 
@@ -126,13 +129,15 @@ def end(folder: Path, record: StageRecord | RunRecord) -> None:
 
 
 def check(job: Job, data: Dataset) -> None:
-    """Refuses, before any work, a budget that cannot be met and stages that were made with other settings."""
+    """Refuses, before any work, what cannot be done: budgets, memory, stages that were made with other settings."""
     settings = job.settings
     for budget in settings.run.budgets:
         budget.limit(data.schema.layout(settings.model.width))
     for folder, values in job.stages(data):
         if (folder / "stage.json").exists():
             agree(folder, values)
+    if any(not (job.pretrain_folder(seed) / "record.json").exists() for seed in settings.run.seeds):
+        check_room(settings.model, data.schema, settings.pretrain, choose_device(settings.run.device))
 
 
 def agree(folder: Path, values: Values) -> None:

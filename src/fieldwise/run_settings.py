@@ -29,6 +29,7 @@ from fieldwise.train.stages import Pretrain, Retrain
 from fieldwise.train.task import Device
 
 T = TypeVar("T", bound=Settings)
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 def _differ(values: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
@@ -43,7 +44,7 @@ class Run(Settings):
 
     budgets: Annotated[tuple[BudgetText, ...], AfterValidator(_differ)] = Field((Budget.percent(25),), min_length=1)
     """One search for each, all from one pretrained model."""
-    seeds: Annotated[tuple[int, ...], AfterValidator(_differ)] = Field((0,), min_length=1)
+    seeds: Annotated[tuple[Seed, ...], AfterValidator(_differ)] = Field((0,), min_length=1)
     """One pretraining for each."""
     device: Device = "auto"
     """auto, cpu or cuda; auto takes CUDA where there is one."""

@@ -1,5 +1,8 @@
 import os
 import resource
+import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +14,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from fieldwise.core.errors import DataError, DiskError
-from fieldwise.core.files import check_regular, parse_json, read_json, replacing, write_json, write_text
+from fieldwise.core.files import replacing, unfinished, write_json, write_text
+from fieldwise.core.plain_files import check_regular, parse_json, read_json
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
@@ -27,6 +31,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
         fail()
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
+    assert unfinished == set()
 
 
 def test_json_refuses_what_json_cannot_say(tmp_path: Path) -> None:
@@ -95,9 +100,14 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_full_disk_names_the_folder_whichever_library_writes(name: str, tmp_path: Path) -> None:
-    (tmp_path / ".a.partial").symlink_to("/dev/full")  # where every write says that there is no space left
-    with pytest.raises(DiskError) as caught, replacing(tmp_path / "a") as work:
-        WRITERS[name](work)
+    def write() -> None:
+        with replacing(tmp_path / "a") as work:
+            work.unlink()
+            work.symlink_to("/dev/full")  # where every write says that there is no space left
+            WRITERS[name](work)
+
+    with pytest.raises(DiskError) as caught:
+        write()
     assert str(caught.value).startswith(f"No room left at '{tmp_path}' (No space left on device). ")
     assert not list(tmp_path.iterdir())
 
@@ -117,3 +127,43 @@ def test_weights_on_a_full_disk_name_the_folder(tmp_path: Path) -> None:
 def test_rows_that_speak_of_a_full_disk_are_not_one(tmp_path: Path) -> None:
     with pytest.raises(DataError), replacing(tmp_path / "a"):
         raise DataError("The line: 'No space left on device'.")
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    with replacing(path) as first, replacing(path) as second:
+        assert first != second
+        first.write_text("first")
+        second.write_text("second")
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077, 0o002])
+def test_every_file_has_the_mode_of_a_new_file(mask: int, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        write_text(tmp_path / "text", "a")
+        with replacing(tmp_path / "weights") as work:
+            save_file({"a": np.zeros(2)}, work)
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o666 & ~mask}
+
+
+def test_what_a_killed_process_left_is_cleared_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom fieldwise.core.files import replacing\n"
+        "with replacing(Path(sys.argv[1]) / 'a[b].json') as work:\n"
+        "    work.write_text('half')\n    os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "dead")], check=False)
+    assert len(list((tmp_path / "dead").iterdir())) == 1
+    write_text(tmp_path / "dead" / "other", "a")
+    assert [path.name for path in (tmp_path / "dead").iterdir()] == ["other"]
+    with replacing(tmp_path / "living" / "file"):
+        subprocess.run(
+            [sys.executable, "-c", code.replace("os.kill(os.getpid(), 9)", "pass"), str(tmp_path / "living")],
+            check=True,
+        )
+        assert len(list((tmp_path / "living").iterdir())) == 2

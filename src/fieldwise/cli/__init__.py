@@ -1,63 +1,57 @@
 """The command line: parse, call the pipeline, show progress, map errors to exit codes.
 
-Torch is imported by the commands that need it, when they run; starting imports none of it.
+Torch is imported by the commands that need it, when they run; starting imports none of it. This module imports next to
+nothing, so that Ctrl-C is heard from the first moment on.
 """
 
 import os
 import sys
-from collections.abc import Callable
-from typing import Final, NoReturn
+from signal import SIGINT
+from typing import NoReturn
 
-import typer
-from rich.console import Console
-from safetensors import SafetensorError
-
-from fieldwise.cli import compare, look, serve, stages
-from fieldwise.core.errors import FieldwiseError
-
-COMMANDS: Final[dict[str, Callable[..., None]]] = {
-    "prepare": stages.prepare,
-    "pretrain": stages.pretrain,
-    "search": stages.search,
-    "retrain": stages.retrain,
-    "run": stages.run,
-    "compare": compare.compare,
-    "predict": serve.predict,
-    "export": serve.export,
-    "bench-serve": serve.bench_serve,
-    "describe": look.describe,
-    "report": look.report,
-    "watch": look.watch,
-    "list": look.list_,
-}
-
-app = typer.Typer(
-    name="fieldwise",
-    help="Finds how wide each field's embedding should be in a CTR model, and hands back the smaller model.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for name, command in COMMANDS.items():
-    app.command(name)(command)
+from fieldwise.cli.stop import Stop
 
 
 def main() -> NoReturn:
-    """The entry point: users' mistakes are one line and exit code 2."""
+    """The entry point: users' mistakes are one line and exit code 2, a signal is one line and its own code."""
     _wait_briefly()
+    stop = Stop(sys.argv[1] if len(sys.argv) > 1 else "")
+    stop.listen()
     try:
-        app()
-    except FieldwiseError as error:
-        Console(stderr=True, soft_wrap=True).print(f"fieldwise: {error}", markup=False, highlight=False)
-        sys.exit(2)
-    except (OSError, SafetensorError) as error:
-        line = f"fieldwise: {error}. A file could not be read or written; mend that and run the same command again."
-        Console(stderr=True, soft_wrap=True).print(line, markup=False, highlight=False)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("fieldwise: stopped. The same command goes on from the last complete epoch.")
-        sys.exit(130)
+        _start()
+    except BaseException as error:  # what libraries make of a signal that comes while they work is not told
+        if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 128 + SIGINT):
+            stop.by = stop.by or SIGINT
+        if stop.by is not None:
+            stop.end()
+        stop.forget()
+        if not isinstance(error, SystemExit):
+            _tell(error)
+        raise
     raise AssertionError("typer always exits")
+
+
+def _start() -> None:
+    from fieldwise.cli.app import app
+
+    app()
+
+
+def _tell(error: BaseException) -> None:
+    """Says a mistake of the user's, or of the disk's, in one line, and exits."""
+    from safetensors import SafetensorError
+
+    from fieldwise.cli.console import new_console
+    from fieldwise.core.errors import FieldwiseError
+
+    if isinstance(error, FieldwiseError):
+        line = f"fieldwise: {error}"
+    elif isinstance(error, OSError | SafetensorError):
+        line = f"fieldwise: {error}. A file could not be read or written; fix that and run the same command again."
+    else:
+        return
+    new_console(stderr=True).print(line, soft_wrap=True)
+    sys.exit(2)
 
 
 def _wait_briefly() -> None:

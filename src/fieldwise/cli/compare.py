@@ -13,7 +13,7 @@ Jobs = Annotated[int, typer.Option(min=1, help="Cells side by side, each in a pr
 Minutes = Annotated[
     float | None, typer.Option(min=0, help="Begin no further cell after so long; the same command goes on.")
 ]
-Methods = Annotated[list[str] | None, typer.Option("--method", help="[compare] methods; may be repeated.")]
+Methods = Annotated[list[str] | None, typer.Option("--method", help="\\[compare] methods; may be repeated.")]
 
 
 def compare(
@@ -53,8 +53,6 @@ def compare(
         again = f" {left} cells are left: the same command goes on with them." if left else ""
         console.print(
             f"{summary(found)}{again} Table: {out / 'comparison.md'}. Page: {out / 'report.html'}",
-            markup=False,
-            highlight=False,
             soft_wrap=True,
         )
 

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from fieldwise.data.store import Dataset
 
 
+def new_console(stderr: bool = False) -> Console:
+    """A console that prints what it is given: names of users hold brackets and colons that mean nothing."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
 class Bars:
     """Draws one bar for the stage at work, and prints a line for every epoch."""
 
@@ -68,13 +73,13 @@ class Bars:
 
     def line(self, text: str) -> None:
         """A line above the bar."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(text, soft_wrap=True)
 
 
 @contextmanager
 def watching() -> Iterator[tuple[Console, Bars]]:
     """A console and a watcher that draws on it."""
-    console = Console()
+    console = new_console()
     progress = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -114,13 +119,18 @@ def describe_dataset(console: Console, data: "Dataset") -> None:
         console, "Fields; unknown and null of train/valid/test", dataset.FIELD_HEADS, dataset.fields(data.info, rules)
     )
     if data.info["skipped"]:
-        console.print(f"{data.info['skipped']:,} bad rows were skipped.", highlight=False)
+        console.print(f"{data.info['skipped']:,} bad rows were skipped.")
 
 
 def table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """One table, its cells as plain text."""
-    grid = Table(*heads, title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    grid = Table(*heads, title=printable(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
     for row in rows:
-        grid.add_row(*(Text(str(cell)) for cell in row))
+        grid.add_row(*(Text(printable(cell)) for cell in row))
     console.print(grid)
     console.print()
+
+
+def printable(text: object) -> str:
+    """Text without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text))

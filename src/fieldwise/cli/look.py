@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
+
+from fieldwise.cli.console import describe_dataset, new_console
 
 
 class Format(StrEnum):
@@ -32,14 +34,14 @@ def report(
     """Write report.html of a run or comparison, and print its tables; or write it as md or as png figures."""
     from fieldwise.reports import write
 
-    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    console = new_console(stderr=True)
     written = write.FORMATS[format_ or "html"](out, against)
     tables = format_ == Format.md
     if format_ is None and write.has_tables(out):
         written = write.Written([*write.md(out).paths, *written.paths], written.notices)
         tables = True
     for notice in written.notices:
-        console.print(f"fieldwise: {notice}")
+        console.print(f"fieldwise: {notice}", soft_wrap=True)
     if tables:
         typer.echo(written.paths[0].read_text(encoding="utf-8"))
     for path in written.paths:
@@ -51,35 +53,43 @@ def watch(
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Show the state now, and stop.")] = False,
 ) -> None:
-    """Watch a running search: live columns against the target, validation AUC, widths per field."""
+    """Watch a running search: live columns against the target, validation AUC, widths per field.
+
+    Ends when the run does, or when nobody works on it.
+    """
     from rich.live import Live
 
     from fieldwise.core.errors import RunError
+    from fieldwise.core.lock import holder
     from fieldwise.reports import journal
-    from fieldwise.reports.watch import frame
+    from fieldwise.reports.watch import abandoned, frame
 
     if not out.is_dir():
         raise RunError(f"'{out}' is no run folder. Name a folder that `fieldwise run --out` works in.")
-    console = Console()
+    console = new_console()
 
     def picture() -> RenderableType:
         return frame(journal.read(out), rows=max(5, console.height - 12), width=console.width)
 
+    def at_work() -> bool:
+        return not journal.finished(out) and holder(out) is not None
+
     if once:
         console.print(picture())
-        return
-    with Live(picture(), console=console, auto_refresh=False) as live:
-        while not journal.finished(out):
-            time.sleep(every)
-            live.update(picture(), refresh=True)
+    else:
+        with Live(picture(), console=console, auto_refresh=False) as live:
+            while at_work():
+                time.sleep(every)
+                live.update(picture(), refresh=True)
+    if not journal.finished(out) and holder(out) is None:
+        console.print(abandoned(out, journal.read(out)), soft_wrap=True)
 
 
 def describe(dataset: Annotated[Path, typer.Argument(help="The dataset folder.")]) -> None:
     """Show a dataset's fields: cardinalities, label rate, unknown and null shares of each split."""
-    from fieldwise.cli.console import describe_dataset
     from fieldwise.data.store import Dataset
 
-    describe_dataset(Console(), Dataset.open(dataset))
+    describe_dataset(new_console(), Dataset.open(dataset))
 
 
 def list_() -> None:
@@ -96,7 +106,7 @@ def list_() -> None:
             table.add_row(kind, name, _summary(path))
     for name in PRESETS:
         table.add_row("preset", name, text_of(name).splitlines()[0].removeprefix("# "))
-    Console().print(table)
+    new_console().print(table)
 
 
 def _summary(path: str) -> str:

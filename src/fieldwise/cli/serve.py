@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from fieldwise.cli.console import table, watching
+from fieldwise.cli.console import new_console, table, watching
 
 if TYPE_CHECKING:
     from fieldwise.models.model import Model
@@ -48,7 +47,7 @@ def predict(
     names = header.split(",") if header else []
     with watching() as (console, watcher):
         rows = predict_file(load(model, device, own_class(own)), raw, out, keep or [], names, watcher.rows)
-        console.print(f"{rows:,} rows predicted: {out}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{rows:,} rows predicted: {out}", soft_wrap=True)
 
 
 class Target(StrEnum):
@@ -74,7 +73,7 @@ def export(
     """Export a model for serving (onnx, pt2, triton), or its widths for another library."""
     from fieldwise.exports.targets import export_to
 
-    written, console = export_to(to, model, out, align, own_class(own)), Console()
+    written, console = export_to(to, model, out, align, own_class(own)), new_console()
     if written.tables:
         found = written.tables
         heads = ("field", "cardinality", "width", f"aligned to {align}")
@@ -83,9 +82,9 @@ def export(
             f"{found.raw:,} numbers raw, {found.aligned:,} aligned to {align}: {found.waste:.1%} of those are padding."
         )
         gone = f" Fields without a table: {', '.join(found.dropped)}." if found.dropped else ""
-        console.print(line + gone, markup=False, highlight=False, soft_wrap=True)
+        console.print(line + gone, soft_wrap=True)
     for path in written.paths:
-        console.print(f"Written: {path}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"Written: {path}", soft_wrap=True)
 
 
 def bench_serve(
@@ -100,13 +99,13 @@ def bench_serve(
     from fieldwise.exports.bench import bench
     from fieldwise.reports.serving import HEADS, rows
 
-    console = Console()
+    console = new_console()
     with console.status("measuring") as status:
         say = lambda what: status.update(f"measuring {what}")  # noqa: E731
         found = bench(model, seconds, threads, say=say, model=own_class(own))
     title = f"Serving on {threads} core(s), ids to probabilities: sizes in MiB, p50 / p99 of a batch in ms"
     table(console, title, HEADS, rows(found.to_json()))
     for line in found.missing:
-        console.print(f"Not measured: {line}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"Not measured: {line}", soft_wrap=True)
     if json:
         write_json(json, found.to_json())

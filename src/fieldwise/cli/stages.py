@@ -55,7 +55,7 @@ def prepare(
         data = pipeline.prepare(chosen, out, watcher)
         describe_dataset(console, data)
         rows = ", ".join(f"{name} {count:,}" for name, count in data.info["rows"].items())
-        console.print(f"{rows} rows of {len(data.schema)} fields in {out}", highlight=False, soft_wrap=True)
+        console.print(f"{rows} rows of {len(data.schema)} fields in {out}", soft_wrap=True)
 
 
 def pretrain(
@@ -146,7 +146,7 @@ def run(
         records = pipeline.run(aligned(chosen, align), out, _also(watcher, out, tensorboard))
         show(console, records)
         for name in ("report.md", "report.html"):
-            console.print(f"Report: {out / name}", highlight=False, soft_wrap=True)
+            console.print(f"Report: {out / name}", soft_wrap=True)
 
 
 def _stage(verb: str, settings: "RunSettings", out: Path, tensorboard: bool) -> None:
@@ -155,7 +155,7 @@ def _stage(verb: str, settings: "RunSettings", out: Path, tensorboard: bool) -> 
     verbs = {"pretrain": pipeline.pretrain, "search": pipeline.search, "retrain": pipeline.retrain}
     with watching() as (console, watcher):
         verbs[verb](settings, out, _also(watcher, out, tensorboard))
-        console.print(f"{verb} is complete in {out}", highlight=False, soft_wrap=True)
+        console.print(f"{verb} is complete in {out}", soft_wrap=True)
 
 
 def _also(watcher: "Watcher", out: Path, tensorboard: bool) -> "Watcher":

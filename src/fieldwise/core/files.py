@@ -1,27 +1,24 @@
-"""The one way a file is written: whole, or not at all; and the one way a stranger's file is read: within bounds."""
+"""The one way a file is written: whole, or not at all."""
 
 import errno
 import json
-import math
 import os
-import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import date, datetime, time
-from io import BufferedReader
+from contextlib import contextmanager, suppress
+from functools import cache
+from itertools import count
 from pathlib import Path
+from platform import node
 from typing import Any, Final
+from zlib import crc32
 
 from fieldwise.core.errors import DiskError, FieldwiseError
 
-LIMIT: Final = 2**28
-"""Bytes that a file of plain values may have."""
-DEPTH: Final = 64
-"""How deep plain values may be nested."""
-_LONE: Final = re.compile(r"\\u[dD][89a-fA-F]")
-"""What may be half of a character."""
-
+unfinished: Final[set[Path]] = set()
+"""Files of this process that something must still be done with before it may end."""
+_END: Final = ".partial"
+_numbers: Final = count()
 _FULL: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """What the system says where no more can be written; libraries pass it on as text."""
 
@@ -51,17 +48,28 @@ def writing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A neighbouring path to write to; it takes the place of `path` when the block ends well."""
-    work = path.with_name(f".{path.name}.partial")
+    """A neighbouring path to write to; it takes the place of `path` when the block ends well.
+
+    No two writers share that path. Its mode is that of any new file, however the block writes it: safetensors, for
+    one, makes files that only their owner may read. What dead processes left half-written in the folder goes.
+    """
+    work = path.with_name(f".{path.name}.{_home()}-{os.getpid()}-{next(_numbers)}{_END}")
+    unfinished.add(work)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
+        _clear(path.parent.resolve())
         try:
+            with work.open("xb") as new:
+                mode = stat.S_IMODE(os.fstat(new.fileno()).st_mode)
             yield work
             with work.open("rb+") as file:
                 os.fsync(file.fileno())
+            if stat.S_IMODE(work.stat().st_mode) != mode:
+                work.chmod(mode)
             work.replace(path)
         finally:
             work.unlink(missing_ok=True)
+            unfinished.discard(work)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -75,82 +83,34 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
-def open_regular(path: Path) -> BufferedReader:
-    """Opens a regular file to read; anything else, such as a pipe or an endless device, is an OSError."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer
+@cache
+def _home() -> str:
+    """Where process ids mean what they mean here: this machine, and on Linux this container."""
+    space = ""
+    with suppress(OSError):
+        space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115, it is no path
+    return f"{crc32(f'{node()} {space}'.encode()):08x}"
+
+
+@cache
+def _clear(folder: Path) -> None:
+    """Removes, once for each folder, the half-written files of processes that have died."""
+    if os.name != "posix":
+        return  # elsewhere nobody can ask harmlessly whether a process lives
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(".") and entry.name.endswith(_END)]
+    for name in names:
+        home, _, rest = name.removesuffix(_END).rpartition(".")[2].partition("-")
+        process = rest.partition("-")[0]
+        if home == _home() and process.isdigit() and not _lives(int(process)):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def check_regular(path: Path) -> int:
-    """The size of a regular file, for whoever opens it by name; anything else is an OSError."""
-    with open_regular(path) as file:
-        return os.fstat(file.fileno()).st_size
-
-
-def read_text(path: Path, limit: int = LIMIT) -> str:
-    """The UTF-8 text of a regular file; OSError or ValueError where it is none or above the limit."""
-    with open_regular(path) as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise ValueError(f"it has more than {limit:,} bytes")
-    return data.decode("utf-8")
-
-
-def read_json(path: Path, limit: int = LIMIT) -> Any:
-    """The plain value of a JSON file; OSError where it cannot be read, ValueError where it is not such a value."""
-    return parse_json(read_text(path, limit))
-
-
-def parse_json(text: str) -> Any:
-    """The plain value of JSON text; ValueError where it is none, is nested too deep, or holds NaN or too large numbers.
-
-    Whole numbers have at most 20 characters, so that they fit wherever they are put.
-    """
-    try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
-    check_plain(value)
-    if _LONE.search(text):
-        json.dumps(value, ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
-    return value
-
-
-def check_plain(value: Any) -> None:
-    """Refuses, by a ValueError, nesting that would end a recursion, and what JSON has no word for."""
-    level, depth = [value], 0
-    while level:
-        if depth > DEPTH:
-            raise ValueError(f"it is nested more than {DEPTH} deep")
-        inner: list[Any] = []
-        for entry in level:
-            if isinstance(entry, dict):
-                inner.extend(entry.values())
-            elif isinstance(entry, list):
-                inner.extend(entry)
-            elif isinstance(entry, datetime | date | time):
-                raise ValueError(f"it holds the date or time {entry}; write it in quotes")
-            elif isinstance(entry, float) and not math.isfinite(entry):
-                raise ValueError(f"it holds {entry}, which is not a finite number")
-        level, depth = inner, depth + 1
-
-
-def _refuse(word: str) -> Any:
-    raise ValueError(f"it holds {word}, which is not a finite number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    return value if math.isfinite(value) else _refuse(text[:20])
-
-
-def _whole(text: str) -> int:
-    if len(text) > 20:
-        raise ValueError(f"it holds a number of {len(text)} digits")
-    return int(text)
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True

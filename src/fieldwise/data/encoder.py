@@ -14,7 +14,8 @@ from pydantic import Field as Bounded
 from pydantic import TypeAdapter, ValidationError
 
 from fieldwise.core.errors import DataError
-from fieldwise.core.files import read_json, write_json
+from fieldwise.core.files import write_json
+from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import Record, first_problem
 from fieldwise.core.schema import PADDING, UNKNOWN, Field, Schema
 from fieldwise.data.in_memory import table_of

@@ -26,7 +26,7 @@ class Planted(Source):
 
     rows: int = Field(200_000, ge=1_000, le=1_000_000_000)
     """How many rows."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     """Draws the hidden numbers and the rows."""
     signal: float = Field(2.0, gt=0)
     """Standard deviation of the logit: how far clicks can be told at all."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError, DiskError
 from fieldwise.core.files import full
+from fieldwise.core.lock import alone
 from fieldwise.core.names import name_of
 from fieldwise.core.schema import Schema
 from fieldwise.core.settings import differing
@@ -41,14 +42,26 @@ def prepare(
     """Encodes a source into the folder `out`, which appears only when it is complete.
 
     A folder that was made the same way is opened as it is; one that was made otherwise is refused. Every engine makes
-    the same folder.
+    the same folder. One process at a time prepares a folder.
     """
-    out, split, engine = Path(out), split or RandomSplit(), engine or Auto()
+    out = Path(out)
+    if _holds_anything(out):
+        return _prepare(source, out, split, progress, engine)
+    with alone(out, beside=True):
+        return _prepare(source, out, split, progress, engine)
+
+
+def _holds_anything(out: Path) -> bool:
+    return out.exists() and not (out.is_dir() and not any(out.iterdir()))
+
+
+def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progress, engine: Engine | None) -> Dataset:
+    split, engine = split or RandomSplit(), engine or Auto()
     made = {
         "source": {"name": name_of(source, SOURCES), **source.origin()},
         "split": {"name": name_of(split, NAMES), **split.origin()},
     }
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+    if _holds_anything(out):
         return _reopen(out, made)
     rows = source.open()
     rules = rules_of(rows, source)

@@ -44,7 +44,7 @@ class SplitRule(Settings):
 class RandomSplit(SplitRule):
     """A seeded random split: md5 of the seed and the row's key, compared with the shares."""
 
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     """Another seed draws other rows; it is not the seed of the training."""
     shares: Shares = (0.8, 0.1, 0.1)
     """Of train, valid and test; they add up to 1."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from fieldwise.core.errors import DataError
-from fieldwise.core.files import check_regular, read_json
+from fieldwise.core.plain_files import check_regular, read_json
 from fieldwise.core.records import first_problem
 from fieldwise.core.schema import Schema
 from fieldwise.data.encoder import Encoder

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fieldwise.core.files import check_regular
+from fieldwise.core.plain_files import check_regular
 
 _CODECS: Final = ("SNAPPY", "UNCOMPRESSED")
 """Snappy unfolds a byte to at most about 21."""

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, ValidationError
 
 from fieldwise.core.errors import RunError
-from fieldwise.core.files import open_regular, read_json, write_json
+from fieldwise.core.files import write_json
 from fieldwise.core.mask import Mask
+from fieldwise.core.plain_files import open_regular, read_json
 from fieldwise.core.records import Record, Size, first_problem
 from fieldwise.core.schema import Field as SchemaField
 from fieldwise.core.schema import Layout, Schema

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.lock import alone
 from fieldwise.exports import hand_over
 from fieldwise.exports.folder import load
 from fieldwise.exports.info import ModelInfo
@@ -40,7 +41,15 @@ class Written:
 
 
 def export_to(target: str, model: Path, out: Path, align: int = 1, cls: type[Model] | None = None) -> Written:
-    """Writes what `target` reads into the folder `out`; `cls` is the class of a model that is not the library's."""
+    """Writes what `target` reads into the folder `out`, one process at a time.
+
+    `cls` is the class of a model that is not the library's.
+    """
+    with alone(out):
+        return _export_to(target, model, out, align, cls)
+
+
+def _export_to(target: str, model: Path, out: Path, align: int, cls: type[Model] | None) -> Written:
     if target in SERVING:
         if align != 1:
             raise SettingsError(

@@ -70,7 +70,7 @@ class CTRModel(nn.Module):
 class Model(Settings):
     """Settings of a base model; `build` makes it."""
 
-    width: int = Field(16, ge=1)
+    width: int = Field(16, ge=1, le=65_536)
     """Base width of the full model's tables; a field with fewer ids has that many columns."""
     init: float = Field(0.01, gt=0)
     """Standard deviation of new embeddings."""

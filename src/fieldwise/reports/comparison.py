@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from fieldwise.core.comparison import Comparison, Row
 from fieldwise.reports.markdown import Row as Cells
-from fieldwise.reports.markdown import table
+from fieldwise.reports.markdown import plain, plain_rows, table
 
 HEADS = (
     "method", "starts from", "seeds", "test AUC", "log loss", "embedding", "search s", "search x", "all x", "memory",
@@ -19,14 +19,14 @@ FAILED_HEADS = ("model", "method", "budget", "seed", "why")
 def markdown(comparison: Comparison) -> str:
     """The whole page: one table for each model and budget, then how to read it and what is missing."""
     first = next((cell.record for cell in comparison.cells if cell.record), None)
-    source = f" on {first.source}" if first else ""
+    source = f" on {plain(first.source)}" if first else ""
     lines = [f"# Searches compared{source}", "", summary(comparison), ""]
     for model, budget in groups(comparison):
-        lines += [f"## {model}, {budget}", "", *table(HEADS, rows(comparison, model, budget)), ""]
+        lines += [f"## {model}, {budget}", "", *table(HEADS, plain_rows(rows(comparison, model, budget))), ""]
     lines += [*_front(comparison), "", *_notes(comparison)]
     missing = list(failed(comparison))
     if missing:
-        lines += ["", "## Cells that failed", "", *table(FAILED_HEADS, missing)]
+        lines += ["", "## Cells that failed", "", *table(FAILED_HEADS, plain_rows(missing))]
     if first:
         versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
         lines += ["", f"Device: {first.device}; {comparison.jobs} cells side by side. Versions: {versions}."]
@@ -96,7 +96,7 @@ def _front(comparison: Comparison) -> list[str]:
     points = [(r.model, r.embedding, r.auc, f"{r.method}, {r.budget}") for r in comparison.rows if r.front]
     lines = ["## The front: no smaller model is better", ""]
     body = [(m, f"{e:,.0f}", f"{a:.4f}", name) for m, e, a, name in sorted(points)]
-    return lines + table(("model", "embedding", "test AUC", "method and budget"), body)
+    return lines + table(("model", "embedding", "test AUC", "method and budget"), plain_rows(body))
 
 
 def _notes(comparison: Comparison) -> list[str]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fieldwise.core.errors import FieldwiseError, RunError
-from fieldwise.core.files import read_json
+from fieldwise.core.plain_files import read_json
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.settings import Values
 from fieldwise.reports.run_view import RunView, StageView

@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import FieldwiseError, RunError
-from fieldwise.core.files import read_json
 from fieldwise.core.mask import Mask
+from fieldwise.core.plain_files import read_json
 from fieldwise.core.schema import Layout
 from fieldwise.core.select import select
 from fieldwise.core.settings import Values

@@ -9,14 +9,14 @@ Lines are only ever added. A resumed run may say a thing twice: the last line of
 """
 
 import json
-import shlex
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from fieldwise.core.files import open_regular, parse_json, writing
+from fieldwise.core.files import writing
+from fieldwise.core.lock import this_command
+from fieldwise.core.plain_files import open_regular, parse_json
 from fieldwise.core.records import Epoch
 
 FILE: Final = "metrics.jsonl"
@@ -55,8 +55,7 @@ class Journal:
         lines = [{"event": event, "time": round(time.time(), 3), **values}]
         if not self._begun:
             self._begun = True
-            command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            lines.insert(0, {"event": "command", "time": lines[0]["time"], "command": command})
+            lines.insert(0, {"event": "command", "time": lines[0]["time"], "command": this_command()})
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with writing(self._path.parent), self._path.open("a+b") as file:
             if file.tell() and not _ends_well(self._path):

@@ -1,40 +1,44 @@
 """A run as Markdown."""
 
+import re
 from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
+from typing import Final
 
 from fieldwise.core.records import RunRecord
 
 Row = Sequence[object]
+_MARKS: Final = re.compile(r"[\\`*\[\]<>~&$]|(?<![^\W_])_|_(?![^\W_])")
+"""What Markdown, or HTML within it, may read as more than text; a `_` within a word is none."""
 
 
 def report(records: Sequence[RunRecord]) -> str:
     """The whole report: results over all budgets and seeds, then where the columns went."""
     first = records[0]
     lines = [
-        f"# {first.search} on {first.source}, {first.model}",
+        f"# {plain(first.search)} on {plain(first.source)}, {plain(first.model)}",
         "",
         f"{len(records)} searches: budgets {', '.join(dict.fromkeys(r.budget for r in records))}; "
         f"seeds {', '.join(dict.fromkeys(str(r.seed) for r in records))}. Device: {first.device}.",
         "",
         "## Full against compact",
         "",
-        *table(RESULT_HEADS, results(records)),
+        *table(RESULT_HEADS, plain_rows(results(records))),
         "",
         "Test figures are read once, at the end. Embedding counts the numbers in the tables; linear counts "
         "first-order weights, which are not masked and stand outside the budget.",
         "",
         "## What the search evaluated and what it selected",
         "",
-        *table(SEARCH_HEADS, searches(records)),
+        *table(SEARCH_HEADS, plain_rows(searches(records))),
         "",
         "Validation AUC before retraining. For a hard deterministic gate the two agree; for soft or random gates the "
         "gap shows how far the evaluated model is from the selected one.",
     ]
     for record in records:
         lines += ["", f"## Widths, budget {record.budget}, seed {record.seed}", ""]
-        lines += table(WIDTH_HEADS, widths(record))
-    lines += ["", "## Seconds per stage", "", *table(SECOND_HEADS, seconds(records))]
+        lines += table(WIDTH_HEADS, plain_rows(widths(record)))
+    lines += ["", "## Seconds per stage", "", *table(SECOND_HEADS, plain_rows(seconds(records)))]
     lines += ["", "Versions: " + ", ".join(f"{name} {v}" for name, v in first.versions.items()) + "."]
     return "\n".join(lines) + "\n"
 
@@ -91,8 +95,19 @@ def seconds(records: Sequence[RunRecord]) -> Iterable[Row]:
         yield r.budget, r.seed, *stages, f"{r.peak_memory / 2**20:,.0f} MiB"
 
 
+def plain(text: object) -> str:
+    """Text, such as a field's name, that Markdown shows as it is, in one line; a bar is left to `table`."""
+    line = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    return _MARKS.sub(r"\\\g<0>", line)
+
+
+def plain_rows(rows: Iterable[Row]) -> Iterable[Row]:
+    """Rows whose cells are all shown as they are."""
+    return ([plain(cell) for cell in row] for row in rows)
+
+
 def table(heads: Sequence[str], rows: Iterable[Row]) -> list[str]:
-    """A Markdown table; a bar inside a cell is escaped."""
+    """A Markdown table of Markdown cells; a bar inside a cell is escaped."""
     body = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
     lines = [list(heads), ["---"] * len(heads), *body]
     return ["| " + " | ".join(line) + " |" for line in lines]

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
-from fieldwise.core.files import read_json
+from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import RunRecord, StageRecord, first_problem
 from fieldwise.core.settings import Values, read_toml
 from fieldwise.reports import journal

@@ -1,6 +1,8 @@
 """A running search on a terminal: live columns against the target, validation AUC, widths as bars."""
 
 from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -21,6 +23,20 @@ def frame(lines: Iterable[dict[str, Any]], rows: int = 24, width: int = 80) -> R
     if gates:
         parts += [Text(), *_search(_series(gates), rows, width)]
     return Group(*parts)
+
+
+def abandoned(out: Path, lines: Iterable[dict[str, Any]]) -> str:
+    """What to say of a folder that nobody works in, though its run is not complete."""
+    lines = list(lines)
+    commands = [str(line["command"]) for line in lines if line.get("event") == "command" and "command" in line]
+    times = [line["time"] for line in lines if isinstance(line.get("time"), int | float)]
+    if not commands or not times:
+        return f"Nobody works in '{out}', and nothing is recorded. Start a run there: fieldwise run --out {out}"
+    since = datetime.fromtimestamp(times[-1]).astimezone().isoformat(sep=" ", timespec="seconds")
+    return (
+        f"Nobody works here since {since}; the run is not complete: run the same command to resume "
+        f"(the last one was: {commands[-1]})."
+    )
 
 
 def _stages(lines: list[dict[str, Any]]) -> Table:

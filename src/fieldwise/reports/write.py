@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from fieldwise.core.errors import RunError
-from fieldwise.core.files import read_json, write_text
+from fieldwise.core.files import write_text
+from fieldwise.core.plain_files import read_json
 from fieldwise.reports import markdown
 from fieldwise.reports.comparison_data import comparison_data
 from fieldwise.reports.page import page

@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fieldwise.core.errors import RunError
-from fieldwise.core.files import check_regular, read_json, replacing, write_json
+from fieldwise.core.files import replacing, write_json
+from fieldwise.core.plain_files import check_regular, read_json
 
 INFO: Final = "checkpoint.json"
 Tensors = dict[str, Tensor]

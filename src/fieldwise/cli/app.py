@@ -1,0 +1,34 @@
+"""Every command of the command line, by name."""
+
+from collections.abc import Callable
+from typing import Final
+
+import typer
+
+from fieldwise.cli import compare, look, serve, stages
+
+COMMANDS: Final[dict[str, Callable[..., None]]] = {
+    "prepare": stages.prepare,
+    "pretrain": stages.pretrain,
+    "search": stages.search,
+    "retrain": stages.retrain,
+    "run": stages.run,
+    "compare": compare.compare,
+    "predict": serve.predict,
+    "export": serve.export,
+    "bench-serve": serve.bench_serve,
+    "describe": look.describe,
+    "report": look.report,
+    "watch": look.watch,
+    "list": look.list_,
+}
+
+app = typer.Typer(
+    name="fieldwise",
+    help="Finds how wide each field's embedding should be in a CTR model, and hands back the smaller model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for name, command in COMMANDS.items():
+    app.command(name)(command)

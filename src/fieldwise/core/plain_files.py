@@ -1,0 +1,100 @@
+"""Reads files that a stranger may have written: regular files of sane size, plain values within bounds."""
+
+import errno
+import json
+import math
+import os
+import re
+import stat
+from datetime import date, datetime, time
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Final
+
+LIMIT: Final = 2**28
+"""Bytes that a file of plain values may have."""
+DEPTH: Final = 64
+"""How deep plain values may be nested."""
+_LONE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""What may be half of a character."""
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Opens a regular file to read; anything else, such as a pipe or an endless device, is an OSError."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def check_regular(path: Path) -> int:
+    """The size of a regular file, for whoever opens it by name; anything else is an OSError."""
+    with open_regular(path) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def read_text(path: Path, limit: int = LIMIT) -> str:
+    """The UTF-8 text of a regular file; OSError or ValueError where it is none or above the limit."""
+    with open_regular(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"it has more than {limit:,} bytes")
+    return data.decode("utf-8")
+
+
+def read_json(path: Path, limit: int = LIMIT) -> Any:
+    """The plain value of a JSON file; OSError where it cannot be read, ValueError where it is not such a value."""
+    return parse_json(read_text(path, limit))
+
+
+def parse_json(text: str) -> Any:
+    """The plain value of JSON text; ValueError where it is none, is nested too deep, or holds NaN or too large numbers.
+
+    Whole numbers have at most 20 characters, so that they fit wherever they are put.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    check_plain(value)
+    if _LONE.search(text):
+        json.dumps(value, ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
+    return value
+
+
+def check_plain(value: Any) -> None:
+    """Refuses, by a ValueError, nesting that would end a recursion, and what JSON has no word for."""
+    level, depth = [value], 0
+    while level:
+        if depth > DEPTH:
+            raise ValueError(f"it is nested more than {DEPTH} deep")
+        inner: list[Any] = []
+        for entry in level:
+            if isinstance(entry, dict):
+                inner.extend(entry.values())
+            elif isinstance(entry, list):
+                inner.extend(entry)
+            elif isinstance(entry, datetime | date | time):
+                raise ValueError(f"it holds the date or time {entry}; write it in quotes")
+            elif isinstance(entry, float) and not math.isfinite(entry):
+                raise ValueError(f"it holds {entry}, which is not a finite number")
+        level, depth = inner, depth + 1
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"it holds {word}, which is not a finite number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text[:20])
+
+
+def _whole(text: str) -> int:
+    if len(text) > 20:
+        raise ValueError(f"it holds a number of {len(text)} digits")
+    return int(text)

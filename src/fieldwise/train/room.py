@@ -1,0 +1,121 @@
+"""Whether what settings ask for fits the memory there is, before anything is built."""
+
+import math
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.schema import Schema
+from fieldwise.models.model import Model
+from fieldwise.train.loop import Training
+
+NUMBER: Final = 4
+"""Bytes of a float32."""
+COPIES: Final = {"adam": 3, "dense-adam": 4, "rowwise-adagrad": 1}
+"""How often each number of a table is held at least: weights, Adam's two moments, a gradient where it is dense."""
+DENSE: Final = 4
+"""The same of all other weights."""
+_MEMORY: Final = Path("/proc/meminfo")
+_GROUP: Final = Path("/proc/self/cgroup")
+_GROUPS: Final = Path("/sys/fs/cgroup")
+
+
+class _TooMuchError(Exception):
+    """More weights than there is room for."""
+
+
+def check_room(model: Model, schema: Schema, training: Training, device: torch.device) -> None:
+    """Refuses a full model whose weights and optimizer's memory certainly do not fit."""
+    there = available(device)
+    if there is None:
+        return
+    first = sum(schema.cardinalities) if model.has_first_order() else 0
+    tables = schema.layout(model.width).params + first
+    needs = tables * NUMBER * COPIES[training.optimiser]
+    more = ""
+    if needs <= there:
+        dense = _dense(model, schema, tables, (there - needs) // (NUMBER * DENSE))
+        needs += dense * NUMBER * DENSE
+        more = f" and more than {dense:,} in its layers"
+    if needs > there:
+        raise SettingsError(
+            f"[model] {tables:,} numbers in tables{more} take at least {_amount(needs)} to train, {_amount(there)} of "
+            f"memory are available on {device.type}. Lower model.width ({model.width}) or the layers' sizes, or raise "
+            "min_count, so that fields have fewer ids."
+        )
+
+
+def _dense(model: Model, schema: Schema, tables: int, most: int) -> int:
+    """Numbers outside the tables, counted without taking memory, and no further than above `most`.
+
+    0 where it cannot be told: a base model of the user's own may do what only real weights allow.
+    """
+    found = 0
+
+    def count(_module: nn.Module, _name: str, weight: nn.Parameter | None) -> None:
+        nonlocal found
+        found += 0 if weight is None else weight.numel()
+        if found - tables > most:
+            raise _TooMuchError
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            model.build(schema.layout(model.width))
+    except _TooMuchError:
+        pass
+    except (RuntimeError, TypeError, OverflowError) as error:
+        if "overflow" in str(error).lower():  # more than 2**63 in one weight
+            return max(most, 2**63 // NUMBER)
+        return 0
+    except Exception:
+        return 0
+    finally:
+        hook.remove()
+    return max(0, found - tables)
+
+
+def available(device: torch.device) -> int | None:
+    """Bytes that this process may still take; None where nobody says."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    limits = [*_machine(), *_groups()]
+    with suppress(OSError, ValueError):
+        limits += [limit for limit in resource.getrlimit(resource.RLIMIT_AS)[:1] if limit != resource.RLIM_INFINITY]
+    return min(limits, default=None)
+
+
+def _machine() -> Iterator[int]:
+    """What the machine has left, swap included; Linux says it."""
+    with suppress(OSError, ValueError, KeyError):
+        lines = (line.split() for line in _MEMORY.read_text(encoding="ascii").splitlines())
+        found = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+        yield found["MemAvailable"] + found["SwapFree"]
+
+
+def _groups() -> Iterator[int]:
+    """The limits of the control groups, version 2 or 1, that this process is in, as containers have."""
+    with suppress(OSError):
+        for line in _GROUP.read_text(encoding="utf-8").splitlines():
+            kinds, path = line.split(":", 2)[1:]
+            if kinds not in ("", "memory"):
+                continue
+            home = _GROUPS / kinds / path.strip("/")
+            for folder in (home, *home.parents):
+                if _GROUPS not in (folder, *folder.parents):
+                    break
+                for name in ("memory.max", "memory.limit_in_bytes"):
+                    with suppress(OSError, ValueError):  # "max": none
+                        yield int((folder / name).read_text(encoding="ascii"))
+
+
+def _amount(size: int) -> str:
+    power = min(6, int(math.log2(max(size, 1)) // 10))
+    return f"{size / 2 ** (10 * power):,.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[power]}"
