@@ -123,7 +123,7 @@ TARGETS: Final = (
     _raw("clicks.csv", TEXT),
     _raw("clicks.tsv", TEXT),
     _raw("clicks.csv.gz", GZIP),
-    _raw("clicks.parquet", PARQUET),
+    _raw("clicks.parquet", {name: one for name, one in PARQUET.items() if name != "unfolding"}),
     *(
         Target("flags", ("model", "raw", "dataset", "run", "settings.toml"), (), words=made)
         for made in flags.FLAGS
