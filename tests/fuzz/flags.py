@@ -69,7 +69,7 @@ def named(draw: Random) -> tuple[str, ...]:
 def device(draw: Random) -> tuple[str, ...]:
     """Devices that torch knows and that it does not."""
     name = draw.choice(
-        ("meta", "cuda", "cuda:99", "mps", "xla", "cpu:1", "hpu", "", "cpu,cuda", "vulkan", "META", "fpga")
+        ("meta", "meta", "cuda", "cuda:99", "mps", "xla", "cpu:1", "hpu", "", "cpu,cuda", "vulkan", "META", "fpga")
     )
     return ("predict", "model", "raw/clicks.csv", "-o", "out.csv", "--device", name)
 
@@ -79,6 +79,13 @@ def value(draw: Random) -> tuple[str, ...]:
     made = draw.choice((str(draw.choice(_LARGE)), f"[{draw.choice(_LARGE)}]", f"[{', '.join(['1048576'] * 2)}]"))
     name = draw.choice(("dcnv2", "fm", "deepfm", "autoint"))
     return (*_RUN, "--out", "made", "--model", name, "--set", f"{draw.choice(_KEYS)}={made}")
+
+
+def model_size(draw: Random) -> tuple[str, ...]:
+    """Models that no machine holds."""
+    name, key = draw.choice((("fm", "width"), ("deepfm", "width"), ("autoint", "width"), ("dcnv2", "hidden")))
+    made = draw.choice((10**9, 2**40, 2**62))
+    return (*_RUN, "--out", "made", "--model", name, "--set", f"model.{key}={made if key == 'width' else [made]}")
 
 
 def other_value(draw: Random) -> tuple[str, ...]:
@@ -137,5 +144,5 @@ def export(draw: Random) -> tuple[str, ...]:
 
 
 FLAGS: Final[tuple[Flags, ...]] = (
-    seed, out, own, named, device, value, other_value, prepared_value, key, predict, look, export,
+    seed, out, own, named, device, value, model_size, other_value, prepared_value, key, predict, look, export,
 )  # fmt: skip

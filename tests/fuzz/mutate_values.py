@@ -115,8 +115,16 @@ def size(value: Any, draw: Random) -> Any:
     return put(value, draw.choice(found), lambda old: new[0] if isinstance(old, int) and isinstance(new, list) else new)
 
 
+def infinite(value: Any, draw: Random) -> Any:
+    """A number that is none, or without end."""
+    found = [p for p in places(value) if type(at(value, p)) in (int, float)] or places(value)
+    new = draw.choice((float("inf"), float("-inf"), float("nan")))
+    return put(value, draw.choice(found), lambda _: new)
+
+
 VALUES: Final[dict[str, Values]] = {
     "number": number, "text": text, "kind": kind, "lose": lose, "double": double, "swap": exchange_keys, "size": size,
+    "infinite": infinite,
 }  # fmt: skip
 
 

@@ -3,7 +3,9 @@
 import csv
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,13 +30,13 @@ class Verdict:
     """One word or two of what is wrong, and what the case said."""
 
 
-def judge(case_folder: Path, found: dict[str, Any], must_refuse: bool) -> Verdict:
+def judge(case_folder: Path, found: dict[str, Any], command: Sequence[str], must_refuse: bool) -> Verdict:
     """The verdict on a case that has ended."""
     work = case_folder / "work"
     said = (case_folder / "stderr").read_text(encoding="utf-8", errors="replace")
     wrong = _run_wrong(found, said) or _left_wrong(case_folder, work, found["code"])
     if not wrong and found["code"] == 0:
-        wrong = "not refused" if must_refuse else _predicted(work / "out.csv")
+        wrong = "not refused" if must_refuse else _nothing_made(work, command) or _predicted(work / "out.csv")
     if wrong:
         return Verdict("failed", f"{wrong}: {_last(said)}")
     return Verdict("accepted" if found["code"] == 0 else "refused")
@@ -67,6 +69,12 @@ def _left_wrong(case_folder: Path, work: Path, code: int) -> str:
     if code == 2 and [path for path in work.rglob("*") if path.name.endswith(".partial")]:
         return "left half a file"
     return ""
+
+
+def _nothing_made(work: Path, command: Sequence[str]) -> str:
+    """Whether a command ended well without the output that it names."""
+    named = [after for word, after in pairwise(command) if word in ("--out", "-o")]
+    return "" if all((work / name).exists() for name in named) else "nothing done"
 
 
 def _predicted(out: Path) -> str:

@@ -117,7 +117,9 @@ class Fuzzer:
         finally:
             self._servers.put(server)
         verdict = (
-            Verdict("accepted") if same and found["code"] == 0 else judge(folder, found, _must(target, kind, command))
+            Verdict("accepted")
+            if same and found["code"] == 0
+            else judge(folder, found, command, _must(target, kind, command))
         )
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,70 @@
+"""Which of the listed faults failed cases show: `python -m tests.fuzz.faults RESULTS.json`.
+
+Made once, on the commit before the faults were fixed, by `python -m tests.fuzz --cases N --seed 0 --out RESULTS.json`;
+what it writes is `benchmarks/results/fuzz-before.json`. Needed again only when the cases' numbering changes.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+from tests.fuzz.runner import ROOT
+
+COMMIT: Final = "ec8acf4"
+LISTED: Final = (
+    ("5", "weights that model.json does not list load unchecked", r"model: weights, unlisted: not refused"),
+    ("5", "weights that are not finite predict NaN", r"model: weights, wrong-weights: no probability"),
+    ("7", "model.json runs a module", r"model: model.json, own-module: ran code"),
+    ("7", "settings.toml of a run folder runs a module", r"run: settings.toml, own-module: ran code"),
+    ("8", "layers of gigabytes in a small model", r"model: model.json, (hidden|size): memory"),
+    ("8", "more layers than numbers are stored", r"model: model.json, layers: (hang|memory)"),
+    ("8", "a small vocabulary unfolds to gigabytes", r"(model|dataset): vocabularies, unfolding: (memory|hang)"),
+    ("8", "a link to an endless device is read", r"model: model.json, endless: (memory|hang)"),
+    ("8", "a pipe is waited for", r"model: model.json, pipe: hang"),
+    ("10", "vocabularies of list, struct or binary type", r"model: vocabularies, other-type: traceback"),
+    ("10", "-Infinity in encoding.json", r"encoding.json, (infinite|number): traceback"),
+    ("10", "JSON nested 200,000 deep", r"model: model.json, deep: traceback: RecursionError"),
+    ("10", "dates in TOML", r"settings given, date: traceback"),
+    ("10", "arrays nested 3,000 deep in TOML", r"settings given, deep: traceback: RecursionError"),
+    ("10", "--seed -1", r"flags, seed: traceback"),
+    ("10", "brackets in --out", r"flags, out: traceback: rich.errors.MarkupError"),
+    ("10", "gzip that is damaged in the middle", r"raw: clicks.csv.gz, .*: traceback: .*(zlib|EOF)"),
+    ("10", "Parquet with struct columns or nested lists", r"raw: clicks.parquet, other-.*: traceback"),
+    ("10", "an own module that raises", r"flags, own: traceback: RuntimeError: not today"),
+    ("10", "an own module with a syntax error", r"flags, own: traceback: SyntaxError"),
+    ("10", "an own module that calls sys.exit(0)", r"flags, own: nothing done"),
+    ("10", "--model ../../x:Y, or another relative name", r"flags, own: traceback: TypeError: the 'package' argument"),
+    ("10", "min_count = 2**63", r"flags, (prepared-)?value: traceback.*(IntegerColumn|Overflow|int64)"),
+    ("10", "predict --device meta, or another that cannot compute", r"flags, device: traceback"),
+    ("13", "model.width = 1000000000 is accepted", r"flags, model-size: (traceback|memory|hang)"),
+)
+"""Item of the issue, fault, and what a failed case of it reads like."""
+
+
+def main() -> None:
+    """Writes the first case of every fault that was found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "fuzz-before.json")
+    given = parser.parse_args()
+    subprocess.run(["git", "diff", "--quiet", COMMIT, "--", "src"], cwd=ROOT, check=True)
+    found = json.loads(given.results.read_text(encoding="utf-8"))
+    faults = [entry for item, fault, pattern in LISTED for entry in _first(found["failures"], item, fault, pattern)]
+    kept = {key: found[key] for key in ("seed", "cases", "versions", "limits")}
+    record = {"commit": COMMIT, **kept, "failed": len(found["failures"]), "faults": faults}
+    given.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _first(failures: list[dict[str, Any]], item: str, fault: str, pattern: str) -> list[dict[str, Any]]:
+    for one in failures:
+        if re.search(pattern, f"{one['target']}, {one['mutation']}: {one['wrong']}"):
+            kept = {key: one[key] for key in ("target", "mutation", "file", "command")}
+            return [{"item": item, "fault": fault, "case": one["number"], **kept, "wrong": one["wrong"][:100]}]
+    return []
+
+
+if __name__ == "__main__":
+    main()
