@@ -50,7 +50,7 @@ def mutations(found: dict[str, Any]) -> list[str]:
 def before(found: dict[str, Any]) -> list[str]:
     """One case for each listed fault that the fuzzer finds on the commit before they were fixed."""
     heads = [
-        f"Commit {found['commit']}, {found['cases']:,} cases, seed {found['seed']}: {found['failed']:,} fail.",
+        f"Commit {found['commit']}, {found['cases']:,} cases of such mutations, seed {found['seed']}: {found['failed']:,} fail.",
         "",
         "| item | fault | case | what is mutated | how it failed |",
         "|---|---|---|---|---|",

@@ -27,3 +27,16 @@ def test_against_times_turns_and_sees_the_loss_fall(shape: str, fields: int, tmp
     width = fields * 16
     mlp = (width + 1) * 16 + 17 * 16 + 4 * 16
     assert found["parameters"] == record["table_rows"] * 16 + 3 * (width + 1) * width + mlp + width + 17
+
+
+@pytest.mark.slow
+def test_a_command_that_is_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
+    out = tmp_path / "kills.json"
+    what = ["--kills", "2", "--jobs", "1", "--only", "prepare, DuckDB", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "kills.py"), *what], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = json.loads(out.read_text())["rows"]
+    assert row["kills"] >= 2
+    assert (row["equal"], row["problems"]) == (row["folders"], 0)

@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,11 +19,11 @@ from tests.fuzz.runner import ROOT, Fuzzer, Result, counts, failures
 def main() -> int:
     """Runs the cases; 1 where any failed."""
     arguments = _arguments()
-    numbers = [arguments.case] if arguments.case is not None else range(arguments.cases)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as made:
         folder = Path(arguments.keep or made) / "cases"
         fuzzer = Fuzzer(folder, arguments.seed, arguments.jobs, arguments.seconds)
+        numbers = [arguments.case] if arguments.case is not None else _chosen(fuzzer, arguments)
         if arguments.keep:
             results = [fuzzer.case(number, keep=True) for number in numbers]
         else:
@@ -36,10 +37,18 @@ def main() -> int:
     return int(any(one.state == "failed" for one in results))
 
 
+def _chosen(fuzzer: Fuzzer, arguments: argparse.Namespace) -> list[int]:
+    """The numbers of the cases whose target and mutation are asked for."""
+    kinds = ((number, *fuzzer.kind(number)) for number in range(arguments.first, arguments.first + arguments.cases))
+    return [number for number, target, kind in kinds if re.search(arguments.only, f"{target.name}, {kind}")]
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--cases", type=int, default=200, help="how many cases, from 0 on")
+    parser.add_argument("--cases", type=int, default=200, help="how many cases")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--case", type=int, help="this one only")
+    parser.add_argument("--only", default="", help="of these, those whose `target, mutation` holds this pattern")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="cases side by side")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="that a case may take")

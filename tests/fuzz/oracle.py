@@ -18,6 +18,7 @@ _ALLOCATION: Final = re.compile(
     r"MemoryError|bad_alloc|can't allocate memory|Unable to allocate|(malloc|realloc) of size|Cannot allocate memory|"
     r"Out of Memory Error|failed to allocate"
 )
+_EXCEPTION: Final = re.compile(r"[A-Za-z_.]+(Error|Exception|Interrupt)\b")
 
 
 @dataclass(frozen=True)
@@ -90,5 +91,7 @@ def _predicted(out: Path) -> str:
 
 
 def _last(said: str) -> str:
+    """The exception, where there is one, else the last line."""
     lines = said.strip().splitlines()
+    lines = [line for line in lines if _EXCEPTION.match(line)] or lines
     return " ".join(lines[-1].split())[:160] if lines else "nothing was said"
