@@ -50,13 +50,15 @@ def mutations(found: dict[str, Any]) -> list[str]:
 def before(found: dict[str, Any]) -> list[str]:
     """One case for each listed fault that the fuzzer finds on the commit before they were fixed."""
     heads = [
-        f"Commit {found['commit']}, {found['cases']:,} cases of such mutations, seed {found['seed']}: {found['failed']:,} fail.",
+        f"Commit {found['commit']}, {found['cases']:,} cases of such mutations, seed {found['seed']}, "
+        f"{found['limits']['seconds']:.0f} s each: {found['failed']:,} fail.",
         "",
         "| item | fault | case | what is mutated | how it failed |",
         "|---|---|---|---|---|",
     ]
     rows = [
-        _row(f["item"], f["fault"], f["case"], f"{f['target']}, {f['mutation']}", f["wrong"]) for f in found["faults"]
+        _row(f["item"], f["fault"], str(f["case"]), f"{f['target']}, {f['mutation']}", f["wrong"])
+        for f in found["faults"]
     ]
     return [*heads, *rows]
 
