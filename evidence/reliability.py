@@ -51,7 +51,7 @@ def before(found: dict[str, Any]) -> list[str]:
     """One case for each listed fault that the fuzzer finds on the commit before they were fixed."""
     heads = [
         f"Commit {found['commit']}, seed {found['seed']}; {len(found['faults'])} faults, from {found['cases']:,} cases "
-        f"whose mutations were chosen for them. Each case below was run again, within {found['limits']['seconds']:.0f} s "
+        f"whose mutations were chosen for them. Each case was run again, within {found['limits']['seconds']:.0f} s "
         f"and {found['limits']['bytes'] / 2**20:,.0f} MiB, and failed again.",
         "",
         "| item | fault | case | what is mutated | how it failed |",
