@@ -1,0 +1,108 @@
+"""The tables of `docs/reliability.md`, from what the fuzzer and the kills wrote: `python -m evidence.reliability`."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from evidence.page import OPEN
+from fieldwise.core.files import write_text
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = ROOT / "docs" / "reliability.md"
+RESULTS: Final = ROOT / "benchmarks" / "results"
+_TABLE: Final = re.compile(r"<!-- table (?P<name>[a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def fuzz(found: dict[str, Any]) -> list[str]:
+    """Cases by target: how many were refused, accepted and failed."""
+    largest, limits = found["largest_bytes"] / 2**20, found["limits"]
+    lines = [
+        f"{found['cases']:,} cases, seed {found['seed']}, commit {found['commit']}; the longest took "
+        f"{found['longest_s']:.1f} s of {limits['seconds']:.0f}, the largest {largest:,.0f} MiB of "
+        f"{limits['bytes'] / 2**20:,.0f}.",
+        "",
+        "| what is mutated | mutations | cases | refused | accepted | failed |",
+        "|---|---|---|---|---|---|",
+    ]
+    total = [0, 0, 0, 0]
+    for target, kinds in found["counts"].items():
+        states = [sum(kind[state] for kind in kinds.values()) for state in ("refused", "accepted", "failed")]
+        numbers = [sum(states), *states]
+        total = [a + b for a, b in zip(total, numbers, strict=True)]
+        lines.append(_row(target, len(kinds), *numbers))
+    return [*lines, _row("all", sum(map(len, found["counts"].values())), *total)]
+
+
+def mutations(found: dict[str, Any]) -> list[str]:
+    """Cases by mutation, over all targets."""
+    by_kind: dict[str, list[int]] = {}
+    for kinds in found["counts"].values():
+        for kind, states in kinds.items():
+            entry = by_kind.setdefault(kind, [0, 0, 0])
+            for place, state in enumerate(("refused", "accepted", "failed")):
+                entry[place] += states[state]
+    heads = ["| mutation | cases | refused | accepted | failed |", "|---|---|---|---|---|"]
+    return [*heads, *(_row(kind, sum(entry), *entry) for kind, entry in sorted(by_kind.items()))]
+
+
+def before(found: dict[str, Any]) -> list[str]:
+    """One case for each listed fault that the fuzzer finds on the commit before they were fixed."""
+    heads = [
+        f"Commit {found['commit']}, seed {found['seed']}; {len(found['faults'])} faults, from {found['cases']:,} cases "
+        f"whose mutations were chosen for them. Each case was run again, within {found['limits']['seconds']:.0f} s "
+        f"and {found['limits']['bytes'] / 2**20:,.0f} MiB, and failed again.",
+        "",
+        "| item | fault | case | what is mutated | how it failed |",
+        "|---|---|---|---|---|",
+    ]
+    rows = [
+        _row(f["item"], f["fault"], str(f["case"]), f"{f['target']}, {f['mutation']}", f["wrong"])
+        for f in found["faults"]
+    ]
+    return [*heads, *rows]
+
+
+def kills(found: dict[str, Any]) -> list[str]:
+    """Kills by command."""
+    machine = found["machine"]
+    heads = [
+        f"{found['kills']} kills in {found['minutes']} minutes, seed {found['seed']}, commit {machine['commit']}, "
+        f"{machine['cores']} cores.",
+        "",
+        "| command | folders | kills | begun again over what a kill left | folders with equal numbers | problems |",
+        "|---|---|---|---|---|---|",
+    ]
+    keys = ("command", "folders", "kills", "resumed", "equal", "problems")
+    return [*heads, *(_row(*(row[key] for key in keys)) for row in found["rows"])]
+
+
+TABLES: Final[dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]]] = {
+    "fuzz": ("fuzz", fuzz),
+    "mutations": ("fuzz", mutations),
+    "before": ("fuzz-before", before),
+    "kills": ("kills", kills),
+}
+"""The file that a table is made from, and how."""
+
+
+def filled(text: str, results: Path = RESULTS) -> str:
+    """The page with every table made again; one whose numbers are not there yet says so."""
+
+    def made(match: re.Match[str]) -> str:
+        file, make = TABLES[match["name"]]
+        path = results / f"{file}.json"
+        lines = make(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else [OPEN]
+        return "\n".join([f"<!-- table {match['name']} -->", *lines, "<!-- end -->"])
+
+    return _TABLE.sub(made, text)
+
+
+def _row(*cells: object) -> str:
+    shown = (f"{cell:,}" if isinstance(cell, int) else str(cell).replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(shown)} |"
+
+
+if __name__ == "__main__":
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8")))

@@ -1,0 +1,105 @@
+"""`python -m tests.fuzz --cases 10000 --seed 0`: counts by target and mutation, and every case that failed."""
+
+import argparse
+import json
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.fuzz.oracle import MEMORY, SECONDS
+from tests.fuzz.runner import ROOT, Fuzzer, Result, counts, failures
+
+
+def main() -> int:
+    """Runs the cases; 1 where any failed."""
+    arguments = _arguments()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as made:
+        folder = Path(arguments.keep or made) / "cases"
+        fuzzer = Fuzzer(folder, arguments.seed, arguments.jobs, arguments.seconds)
+        numbers = [arguments.case] if arguments.case is not None else _chosen(fuzzer, arguments)
+        if arguments.keep:
+            results = [fuzzer.case(number, keep=True) for number in numbers]
+        else:
+            results = list(_shown(fuzzer.run(numbers), len(numbers)))
+        fuzzer.close()
+    _say(_table(results))
+    for one in failures(results):
+        _say(f"case {one['number']}: {one['target']}, {one['mutation']}, {one['file']}: {one['wrong']}")
+    if arguments.out:
+        _write(arguments.out, arguments, results, time.monotonic() - started)
+    return int(any(one.state == "failed" for one in results))
+
+
+def _chosen(fuzzer: Fuzzer, arguments: argparse.Namespace) -> list[int]:
+    """The numbers of the cases whose target and mutation are asked for."""
+    kinds = ((number, *fuzzer.kind(number)) for number in range(arguments.first, arguments.first + arguments.cases))
+    return [number for number, target, kind in kinds if re.search(arguments.only, f"{target.name}, {kind}")]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--cases", type=int, default=200, help="how many cases")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--case", type=int, help="this one only")
+    parser.add_argument("--only", default="", help="of these, those whose `target, mutation` holds this pattern")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="cases side by side")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="that a case may take")
+    parser.add_argument("--out", type=Path, help="write the counts as JSON to this file")
+    parser.add_argument("--keep", type=Path, help="keep the cases' folders below this one, to look at them")
+    return parser.parse_args()
+
+
+def _shown(results: Iterable[Result], total: int) -> Iterable[Result]:
+    failed = 0
+    for done, one in enumerate(results, 1):
+        failed += one.state == "failed"
+        if done % 100 == 0 or done == total:
+            sys.stderr.write(f"\r{done:,} of {total:,} cases, {failed} failed ")
+            sys.stderr.flush()
+        yield one
+    sys.stderr.write("\n")
+
+
+def _table(results: list[Result]) -> str:
+    lines = [f"{'target':42} {'mutation':16} {'cases':>6} {'refused':>8} {'accepted':>9} {'failed':>7}"]
+    for target, kinds in counts(results).items():
+        for kind, found in kinds.items():
+            numbers = (sum(found.values()), found["refused"], found["accepted"], found["failed"])
+            lines.append("{:42} {:16} {:6} {:8} {:9} {:7}".format(target, kind, *numbers))
+    return "\n".join(lines)
+
+
+def _write(path: Path, arguments: argparse.Namespace, results: list[Result], seconds: float) -> None:
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    found = {
+        "commit": commit.strip()[:12],
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "pyarrow", "duckdb")},
+        },
+        "seed": arguments.seed,
+        "cases": len(results),
+        "seconds": round(seconds),
+        "limits": {"seconds": arguments.seconds, "bytes": MEMORY},
+        "longest_s": max(one.seconds for one in results),
+        "largest_bytes": max(one.memory for one in results),
+        "counts": counts(results),
+        "failures": failures(results),
+    }
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""What somebody who means harm would write: checksums that agree, code to run, sizes that nothing stored has."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import tomli_w
+
+from tests.fuzz.mutate_bytes import flip
+
+Edit = Callable[[Path, Random], str]
+"""Changes a case's folder, and says which file."""
+EVIL: Final = """\
+from pathlib import Path
+Path(__file__).with_name("EVIL").write_text("a file from a stranger ran this")
+class Mine: pass
+"""
+"""A module that no file may make fieldwise import."""
+MODULES: Final = ("evil:Mine", "installed_evil:Mine", "evil:Nothing", "installed_evil:Nothing")
+
+
+def sign(model: Path) -> None:
+    """Writes the digest and checksums again, so that a change is not refused for them; leaves broken JSON as it is."""
+    path = model / "model.json"
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > 2**24:
+        return
+    try:
+        values = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(values, dict):
+        return
+    listed = values.get("files")
+    for name, entry in listed.items() if isinstance(listed, dict) else ():
+        file = model / name[:100].replace("\0", "")
+        if isinstance(entry, dict) and not file.is_symlink() and file.is_file() and file.stat().st_size < 2**28:
+            data = file.read_bytes()
+            entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    values.pop("digest", None)
+    values["digest"] = hashlib.sha256(json.dumps(values, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+    path.write_text(json.dumps(values))
+
+
+def _edit_model(folder: Path, change: Callable[[dict[str, Any]], None]) -> str:
+    path = folder / "model" / "model.json"
+    values = json.loads(path.read_bytes())
+    change(values)
+    path.write_text(json.dumps(values))
+    return "model/model.json"
+
+
+def own_module(folder: Path, draw: Random) -> str:
+    """A base model that is a module of the working directory, or of the environment."""
+    return _edit_model(folder, lambda values: values["model"].update(name=draw.choice(MODULES)))
+
+
+def hidden(folder: Path, draw: Random) -> str:
+    """Layers of gigabytes in a small file."""
+    sizes = draw.choice(([65_536, 65_536], [60_000, 60_000, 60_000], [65_535] * 50))
+    return _edit_model(folder, lambda values: values["model"].update(hidden=sizes))
+
+
+def layers(folder: Path, draw: Random) -> str:
+    """More layers than the file has numbers."""
+    return _edit_model(folder, lambda values: values["model"].update(cross_layers=draw.choice((65_536, 60_000))))
+
+
+def unlisted(folder: Path, draw: Random) -> str:
+    """Weights that model.json does not list, and that were changed."""
+    path = folder / "model" / "model.safetensors"
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    path.write_bytes(data[:start] + flip(data[start:], draw))
+    _edit_model(folder, lambda values: values["files"].pop("model.safetensors"))
+    return "model/model.safetensors"
+
+
+def named_in_settings(folder: Path, draw: Random) -> str:
+    """A run folder whose settings name a module."""
+    path = folder / "run" / "settings.toml"
+    values = tomllib.loads(path.read_text())
+    values[draw.choice(("model", "search", "data", "engine"))] = {"name": draw.choice(MODULES)}
+    path.write_text(tomli_w.dumps(values))
+    return "run/settings.toml"
+
+
+MODEL: Final[dict[str, Edit]] = {"own-module": own_module, "hidden": hidden, "layers": layers}
+WEIGHTS: Final[dict[str, Edit]] = {"unlisted": unlisted}
+SETTINGS: Final[dict[str, Edit]] = {"own-module": named_in_settings}

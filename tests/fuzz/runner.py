@@ -1,0 +1,175 @@
+"""Cases by number: made, run in a fork, judged, counted. The same seed and number is the same case."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from random import Random
+from typing import Any, Final
+
+from tests.fuzz.flags import MODULES
+from tests.fuzz.hostile import EVIL
+from tests.fuzz.oracle import MEMORY, SECONDS, Verdict, judge
+from tests.fuzz.targets import KINDS, Target
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FLAGS: Final = 6
+"""Turns of a kind of flags for one of a file's mutation, since it draws from more."""
+_SINGLE: Final = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case and how it ended."""
+
+    number: int
+    target: str
+    mutation: str
+    file: str
+    command: str
+    state: str
+    wrong: str
+    seconds: float
+    memory: int
+
+
+class Server:
+    """A process that runs jobs in forks of itself."""
+
+    def __init__(self, installed: Path) -> None:
+        path = os.pathsep.join([str(installed), str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, **_SINGLE, "PYTHONPATH": path, "COLUMNS": "200", "NO_COLOR": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz.server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=environment, cwd=ROOT,
+        )  # fmt: skip
+
+    def ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        """One job's outcome."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the server ended"
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.communicate()
+
+
+class Fuzzer:
+    """Runs cases below an empty folder, some side by side."""
+
+    def __init__(self, folder: Path, seed: int = 0, jobs: int = 1, seconds: float = SECONDS) -> None:
+        self._folder, self._seed, self._jobs, self._seconds = folder, seed, jobs, seconds
+        self._order = [kind for kind in KINDS for _ in range(FLAGS if kind[0].words else 1)]
+        Random(seed).shuffle(self._order)
+        self._base, installed = folder / "base", folder / "installed"
+        for made in (self._base, installed):
+            made.mkdir(parents=True)
+        (installed / "installed_evil.py").write_text(EVIL)
+        self._servers: SimpleQueue[Server] = SimpleQueue()
+        started = [Server(installed) for _ in range(jobs)]
+        built = started[0].ask(self._job(folder, [], seconds=120) | {"build": str(self._base)})
+        assert built["code"] == 0, (folder / "stderr").read_text()
+        for server in started:
+            self._servers.put(server)
+
+    def run(self, numbers: Iterable[int]) -> Iterator[Result]:
+        """The results of cases, in order."""
+        with ThreadPoolExecutor(self._jobs) as pool:
+            yield from pool.map(self.case, numbers)
+
+    @property
+    def turn(self) -> int:
+        """How many cases it takes until every kind has had its turn."""
+        return len(self._order)
+
+    def kind(self, number: int) -> tuple[Target, str]:
+        """A case's target and mutation."""
+        return self._order[number % len(self._order)]
+
+    def case(self, number: int, keep: bool = False) -> Result:
+        """One case; its folder is removed unless it is to be looked at."""
+        result = self._once(number, keep)
+        if result.wrong.startswith("hang") and self._seconds >= SECONDS:
+            return self._once(number, keep)  # a busy machine may have been the reason
+        return result
+
+    def _once(self, number: int, keep: bool) -> Result:
+        target, kind = self.kind(number)
+        draw, folder = Random(f"{self._seed}/{number}"), self._folder / f"case-{number}"
+        shutil.rmtree(folder, ignore_errors=True)
+        file, same = self._make(folder, target, kind, draw)
+        command = target.command(draw)
+        server = self._servers.get()
+        try:
+            found = server.ask(self._job(folder, list(command)))
+        finally:
+            self._servers.put(server)
+        verdict = (
+            Verdict("accepted")
+            if same and found["code"] == 0
+            else judge(folder, found, command, _must(target, kind, command))
+        )
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        return Result(
+            number, target.name, kind, file, " ".join(command), verdict.state, verdict.wrong,
+            round(found["seconds"], 3), found["memory"],
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Ends the processes."""
+        while not self._servers.empty():
+            self._servers.get().close()
+
+    def _job(self, folder: Path, arguments: list[str], seconds: float | None = None) -> dict[str, Any]:
+        work = folder / "work" if arguments else folder
+        ways = {name: str(folder / name) for name in ("stdout", "stderr")}
+        limits = {"seconds": seconds or self._seconds, "memory": 2 * MEMORY}
+        return {"arguments": arguments, "folder": str(work), **ways, **limits}
+
+    def _make(self, folder: Path, target: Target, kind: str, draw: Random) -> tuple[str, bool]:
+        """Lays out the case's folder; the file that was mutated, and whether it is the same as before."""
+        work, outside = folder / "work", folder / "outside"
+        outside.mkdir(parents=True)
+        (outside / "x").write_text("untouched")
+        for need in target.needs:
+            source, place = self._base / need, work / need
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(source, place) if source.is_dir() else shutil.copy(source, place)
+        for name, text in {**MODULES, "evil": EVIL}.items():
+            (work / f"{name}.py").write_text(text)
+        file = target.mutate(work, kind, draw)
+        one, two = work / file, self._base / file
+        same = one.is_file() and not one.is_symlink() and one.stat().st_size == two.stat().st_size
+        return file, same and one.read_bytes() == two.read_bytes()
+
+
+def _must(target: Target, kind: str, command: Sequence[str]) -> bool:
+    """Whether exit code 0 is wrong, whatever was predicted: where changed files were read."""
+    return command[0] == "predict" and (target.refused or kind == "unlisted")
+
+
+def counts(results: Iterable[Result]) -> dict[str, dict[str, dict[str, int]]]:
+    """For each target and mutation how many cases were accepted, refused and failed."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for one in results:
+        entry = found.setdefault(one.target, {}).setdefault(one.mutation, {"accepted": 0, "refused": 0, "failed": 0})
+        entry[one.state] += 1
+    return {target: dict(sorted(kinds.items())) for target, kinds in sorted(found.items())}
+
+
+def failures(results: Iterable[Result]) -> list[dict[str, Any]]:
+    """The failed cases, as plain values."""
+    return [asdict(one) for one in results if one.state == "failed"]
