@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from safetensors import SafetensorError
 
-from fieldwise.cli import compare, look, serve, stages
+from fieldwise.cli import compare, look, schema, serve, stages
 from fieldwise.core.errors import FieldwiseError
 
 COMMANDS: Final[dict[str, Callable[..., None]]] = {
@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "report": look.report,
     "watch": look.watch,
     "list": look.list_,
+    "schema": schema.schema,
 }
 
 app = typer.Typer(
