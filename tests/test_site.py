@@ -112,7 +112,8 @@ def test_every_link_and_anchor_is_alive(site: Path, pages: dict[Path, Links]) ->
                 continue
             path = (page.parent / urllib.parse.unquote(parts.path)).resolve() if parts.path else page
             anchor = urllib.parse.unquote(parts.fragment)
-            if not path.is_file() or (anchor and path in pages and anchor not in pages[path].anchors):
+            inside = path.is_file() and path.is_relative_to(site)
+            if not inside or (anchor and path in pages and anchor not in pages[path].anchors):
                 dead.append(f"{page.relative_to(site)}: {target}")
     assert dead == []
 
