@@ -1,10 +1,10 @@
-# Two commands do everything, set-up included: `make quickstart` and `make test`.
+# Each target sets up what it needs: `make quickstart`, `make test`, `make docs`, `make wheel`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: quickstart test format clean
+.PHONY: quickstart test format docs wheel clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/fieldwise run settings/quickstart.toml --out runs/quickstart
@@ -20,8 +20,17 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(VENV)/.installed-docs
+	$(BIN)/python scripts/reference.py docs/reference
+	$(BIN)/zensical build --clean --strict
+	@echo "Documentation: site/index.html"
+
+wheel: | $(BIN)/python
+	$(PIP) hatchling
+	$(BIN)/hatchling build -d dist
+
 clean:
-	rm -rf $(VENV) runs/quickstart
+	rm -rf $(VENV) runs/quickstart site docs/reference dist
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -32,4 +41,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[dev]"
+	touch $@ $(VENV)/.installed $(VENV)/.installed-docs
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[docs]"
 	touch $@ $(VENV)/.installed

@@ -178,10 +178,11 @@ def machine() -> dict[str, Any]:
     ]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     git = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     return {
         "cores": os.cpu_count(), "memory_gib": round(memory, 1), "cpu": cpu[0], "system": platform.platform(),
         "python": platform.python_version(), "load_before": [round(load, 1) for load in os.getloadavg()],
-        "commit": subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip(),
+        "commit": commit or "no checkout",
         "began": datetime.now(UTC).isoformat(timespec="minutes"),
     }  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from fieldwise.core.errors import BudgetError
 from fieldwise.core.schema import Layout
@@ -141,5 +141,10 @@ class Budget:
         return tuple(min(most, -(-w // self.align) * self.align) for most, w in zip(full.widths, widths, strict=True))
 
 
-BudgetText = Annotated[Budget, BeforeValidator(Budget.parse), PlainSerializer(str)]
+BudgetText = Annotated[
+    Budget,
+    BeforeValidator(Budget.parse),
+    PlainSerializer(str),
+    WithJsonSchema({"type": ["string", "number"], "description": f"A budget: {_FORMS}."}),
+]
 """A budget as a setting: text in files, a Budget in Python."""

@@ -3,11 +3,9 @@
 `python -m fieldwise.exports.bench_process` reads an `Order` as JSON and prints a `Measured` as JSON.
 """
 
-import resource
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fieldwise.core.records import Record
+from fieldwise.core.resident import resident_memory
 
 Runtime = Literal["eager", "onnxruntime", "aotinductor"]
 Call = Callable[[NDArray[np.int32]], Any]
@@ -62,10 +61,10 @@ def measure(order: Order) -> Measured:
     load = {"eager": _eager, "onnxruntime": _onnx, "aotinductor": _aot}[order.runtime]
     ids = np.load(order.ids)
     start = load(order)
-    before = _resident()
+    before = resident_memory()
     call = start()
     call(ids[:1])
-    resident = _resident()
+    resident = resident_memory()
     latencies = [_latency(call, np.ascontiguousarray(ids[:batch]), order.seconds) for batch in order.batches]
     return Measured(resident=resident, model=resident - before, latencies=latencies)
 
@@ -120,13 +119,6 @@ def _latency(call: Call, ids: NDArray[np.int32], seconds: float) -> Latency:
     return Latency(
         batch=len(ids), p50=float(np.quantile(taken, 0.5)), p99=float(np.quantile(taken, 0.99)), calls=len(taken)
     )
-
-
-def _resident() -> int:
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":

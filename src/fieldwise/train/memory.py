@@ -2,16 +2,11 @@
 
 import ctypes
 import platform
-import resource
-from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import torch
 
-_STATUS: Final = Path("/proc/self/status")
-_CLEAR: Final = Path("/proc/self/clear_refs")
-
+from fieldwise.core.resident import forget_peak_resident, peak_resident
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _KEPT: Final = 256 * 2**20
@@ -34,15 +29,11 @@ def forget_peak() -> None:
     """Begins to measure anew; where the system cannot, the peak is that of the whole process."""
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         torch.cuda.reset_peak_memory_stats()
-    with suppress(OSError):
-        _CLEAR.write_text("5", encoding="ascii")
+    forget_peak_resident()
 
 
 def peak_memory() -> int:
     """Bytes at most since `forget_peak`."""
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return int(torch.cuda.max_memory_allocated())
-    with suppress(OSError, StopIteration):
-        lines = _STATUS.read_text(encoding="ascii").splitlines()
-        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return peak_resident()

@@ -1,0 +1,46 @@
+"""Memory of this process, as its system reports it."""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_STATUS: Final = Path("/proc/self/status")
+_CLEAR: Final = Path("/proc/self/clear_refs")
+
+
+def resident_memory() -> int:
+    """Bytes resident now; where only the peak is known (macOS), the peak; 0 where neither is (Windows)."""
+    return _status("VmRSS") or _peak_of_process()
+
+
+def peak_resident() -> int:
+    """The most bytes resident since `forget_peak_resident`, or since the process began; 0 where not known (Windows)."""
+    return _status("VmHWM") or _peak_of_process()
+
+
+def forget_peak_resident() -> None:
+    """Starts a new peak, on Linux; elsewhere the peak is that of the whole process."""
+    with suppress(OSError):
+        _CLEAR.write_text("5", encoding="ascii")
+
+
+def maxrss_bytes(maxrss: int, system: str) -> int:
+    """`ru_maxrss` in bytes: macOS counts bytes, Linux and the BSDs count KiB."""
+    return maxrss if system == "darwin" else maxrss * 1024
+
+
+def _status(key: str) -> int:
+    """A line of Linux's status file, in bytes; 0 where there is none."""
+    with suppress(OSError, StopIteration):
+        lines = _STATUS.read_text(encoding="ascii").splitlines()
+        return int(next(line for line in lines if line.startswith(key)).split()[1]) * 1024
+    return 0
+
+
+def _peak_of_process() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return maxrss_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, sys.platform)
