@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import fieldwise
-from fieldwise.cli import app
+from fieldwise.cli.app import app
 from fieldwise.compare_settings import Compare
 from fieldwise.core.names import resolve
 from fieldwise.data import SOURCES

@@ -40,6 +40,8 @@ def test_settle_sees_that_settled_rows_end_where_dense_adam_has_them(tmp_path: P
     assert (settled["by_rows"], dense["by_rows"]) == (True, False)
     assert settled["from_dense"] < 1e-5
     assert settled["auc"] == pytest.approx(dense["auc"], abs=1e-4)
+
+
 @pytest.mark.slow
 def test_a_command_that_is_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
     out = tmp_path / "kills.json"

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from fieldwise.cli import app
+from fieldwise.cli.app import app
 from fieldwise.cli.schema import comparison_schema, run_schema
 from fieldwise.core.settings import read_toml
 from fieldwise.models import MODELS

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import fieldwise
-from fieldwise.cli import COMMANDS
+from fieldwise.cli.app import COMMANDS
 from fieldwise.data import SOURCES
 from fieldwise.gates import GATES
 from fieldwise.models import MODELS

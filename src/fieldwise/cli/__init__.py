@@ -10,39 +10,6 @@ from signal import SIGINT
 from typing import NoReturn
 
 from fieldwise.cli.stop import Stop
-import typer
-from rich.console import Console
-from safetensors import SafetensorError
-
-from fieldwise.cli import compare, look, schema, serve, stages
-from fieldwise.core.errors import FieldwiseError
-
-COMMANDS: Final[dict[str, Callable[..., None]]] = {
-    "prepare": stages.prepare,
-    "pretrain": stages.pretrain,
-    "search": stages.search,
-    "retrain": stages.retrain,
-    "run": stages.run,
-    "compare": compare.compare,
-    "predict": serve.predict,
-    "export": serve.export,
-    "bench-serve": serve.bench_serve,
-    "describe": look.describe,
-    "report": look.report,
-    "watch": look.watch,
-    "list": look.list_,
-    "schema": schema.schema,
-}
-
-app = typer.Typer(
-    name="fieldwise",
-    help="Finds how wide each field's embedding should be in a CTR model, and hands back the smaller model.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for name, command in COMMANDS.items():
-    app.command(name)(command)
 
 
 def main() -> NoReturn:

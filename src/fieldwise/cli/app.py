@@ -5,7 +5,7 @@ from typing import Final
 
 import typer
 
-from fieldwise.cli import compare, look, serve, stages
+from fieldwise.cli import compare, look, schema, serve, stages
 
 COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "prepare": stages.prepare,
@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "report": look.report,
     "watch": look.watch,
     "list": look.list_,
+    "schema": schema.schema,
 }
 
 app = typer.Typer(
