@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
+from fieldwise.core.errors import DataError
 from fieldwise.data.engines import expressions
 from fieldwise.data.engines.duckdb import DuckDB, _Session
 from fieldwise.data.prepare import prepare
@@ -107,3 +109,12 @@ def test_types_of_parquet_are_counted_alike(tmp_path: Path, monkeypatch: pytest.
     here = prepare(source, tmp_path / "here", engine=DuckDB(threads=1))
     monkeypatch.setattr(expressions, "FEW", 0)
     assert contents(prepare(source, tmp_path / "there").folder) == contents(here.folder)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_more_columns_than_an_engine_ends_with_are_refused(kind: str, tmp_path: Path) -> None:
+    table = pa.table({f"c{i}": ["1"] for i in range(20_001)})
+    path = tmp_path / f"a.{kind}"
+    csv.write_csv(table, path) if kind == "csv" else pq.write_table(table, path)
+    with pytest.raises(DataError, match=r"has 20,001 columns. Allowed: at most 20,000"):
+        prepare(Table(raw=path, label="c0"), tmp_path / "out")

@@ -136,10 +136,22 @@ def text_sample(path: Path, delimiter: str) -> pa.Table:
 
 def parquet_sample(path: Path) -> pa.Table:
     """The first rows of a Parquet file."""
+    with _parquet(path) as file:
+        batch = next(file.iter_batches(SAMPLE), None)
+        return pa.Table.from_batches([] if batch is None else [batch], file.schema_arrow)
+
+
+def parquet_columns(path: Path) -> int:
+    """How many columns a Parquet file has, entries of structs counted one by one."""
+    with _parquet(path) as file:
+        return int(file.metadata.num_columns)
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
-            batch = next(file.iter_batches(SAMPLE), None)
-            return pa.Table.from_batches([] if batch is None else [batch], file.schema_arrow)
+            yield file
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"'{path}' is no Parquet file ({str(error).splitlines()[0]}). Check the file.") from error
 

@@ -2,17 +2,30 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.names import unknown
-from fieldwise.data.files import delimiter_of, find, is_parquet, parquet_sample, same_headers, sizes, text_sample
+from fieldwise.data.files import (
+    delimiter_of,
+    find,
+    is_parquet,
+    parquet_columns,
+    parquet_sample,
+    same_headers,
+    sizes,
+    text_header,
+    text_sample,
+)
 from fieldwise.data.in_memory import unnamed_index
 from fieldwise.data.infer import infer
 from fieldwise.data.rules import Rule
 from fieldwise.data.source import BadRows, Files, Source
+
+MOST_COLUMNS: Final = 20_000
+"""Columns of a file."""
 
 
 class Table(Source):
@@ -37,9 +50,11 @@ class Table(Source):
         """Looks at the first rows alone."""
         paths = find(self.raw)
         if is_parquet(paths):
+            _refuse_many(paths[0], parquet_columns(paths[0]))
             sample, delimiter = parquet_sample(paths[0]), None
         else:
             delimiter = self.delimiter or delimiter_of(paths[0])
+            _refuse_many(paths[0], len(text_header(paths[0], delimiter)))
             same_headers(paths, delimiter)
             sample = text_sample(paths[0], delimiter)
         fields, rules = choose(sample, self.label, self.only, self.ignore, self.fields)
@@ -83,6 +98,15 @@ def choose(
     _refuse_nested({name: sample.schema.field(columns.get(name) or name).type for name in kept})
     split = {name for name, rule in fields.items() if rule.separator is not None}  # its text is no number as a whole
     return kept, {name: infer(name, sample[columns.get(name) or name]) for name in kept if name not in split}
+
+
+def _refuse_many(path: Path, columns: int) -> None:
+    """Refuses a table that an engine would not come to an end with."""
+    if columns > MOST_COLUMNS:
+        raise DataError(
+            f"'{path}' has {columns:,} columns. Allowed: at most {MOST_COLUMNS:,}, since an engine's time to bind a query "
+            "grows with their square. Write the columns that matter into a file of their own, or check the delimiter."
+        )
 
 
 def _refuse_nested(types: dict[str, pa.DataType]) -> None:
