@@ -1,4 +1,4 @@
-"""Encoded rows of a known shape: ids that are skewed like real ones, and labels that something can be learnt from."""
+"""Encoded rows of a known shape: ids that are skewed like real ones, and labels that something can be learned from."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -31,7 +31,7 @@ import torch
 from encoded_rows import SHAPES, write
 
 import fieldwise as fw
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.data.store import Split
 from fieldwise.models import MODELS, exact
 from fieldwise.train import loop

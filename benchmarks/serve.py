@@ -18,11 +18,11 @@ import numpy as np
 from criteo_like import CARDINALITIES
 from rich.console import Console
 
+from fieldwise.bench.serve import bench
 from fieldwise.cli.console import table
 from fieldwise.core.budget import Budget
 from fieldwise.core.schema import Field, Schema
 from fieldwise.core.select import select
-from fieldwise.exports.bench import bench
 from fieldwise.exports.folder import export
 from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2

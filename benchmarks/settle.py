@@ -53,16 +53,16 @@ def inside(case: Case, tables: Path) -> dict[str, Any]:
     import torch
 
     import fieldwise as fw
-    from fieldwise.core.names import resolve
+    from fieldwise.core.registry import resolve
     from fieldwise.data.store import Split
     from fieldwise.models import MODELS
+    from fieldwise.tables.optimizer import Optimizer
     from fieldwise.train import checkpoint
-    from fieldwise.train.optimiser import Optimiser
     from fieldwise.train.stages import Pretrain
 
     torch.set_num_threads(2)
     if case.way == "unsettled":
-        Optimiser.settle = lambda *_: None  # type: ignore[method-assign]
+        Optimizer.settle = lambda *_: None  # type: ignore[method-assign]
     shape = SHAPES[case.shape]
     count = case.steps * case.batch
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +75,7 @@ def inside(case: Case, tables: Path) -> dict[str, Any]:
         batch=case.batch,
         epochs=case.epochs,
         patience=case.epochs,
-        optimiser="dense-adam" if case.way == "dense" else "adam",
+        optimizer="dense-adam" if case.way == "dense" else "adam",
         regularity={"strength": 0.0 if case.way == "none" else case.strength, "form": case.form},
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ def inside(case: Case, tables: Path) -> dict[str, Any]:
     flat = [t.flatten() for name, t in sorted(kept.items()) if name.startswith("model.embedding.tables")]
     np.save(tables, torch.cat(flat).numpy())
     return {
-        "by_rows": not Optimiser(task.new_model(), settings.optimiser, 1e-3, case.batch).same_shapes,
+        "by_rows": not Optimizer(task.new_model(), settings.optimizer, 1e-3, case.batch).same_shapes,
         "epoch_s": statistics.median(epoch.seconds for epoch in history[2:] or history[1:]),
         "auc": history[-1].auc,
         "log_loss": history[-1].log_loss,

@@ -1,5 +1,6 @@
-"""fieldwise's own speed: by model and optimiser, and how it grows with the tables, the batch, the fields and the width.
+"""fieldwise's own speed: by model and optimizer, and how it grows with the tables, the batch, the fields and the width.
 
+from fieldwise.core.watcher import Watcher
     python benchmarks/speed.py
     python benchmarks/speed.py --only cardinality,orthogonality --rounds 5
 
@@ -47,7 +48,7 @@ class Case:
     """The first so many fields; 0 takes all."""
     batch: int = 2048
     width: int = 16
-    optimiser: str = "adam"
+    optimizer: str = "adam"
     regularity: str = "none"
     """none, step or loss."""
     stage: str = "pretrain"
@@ -74,9 +75,9 @@ class Case:
 
 TABLES: Final[dict[str, list[Case]]] = {
     "models": [
-        Case(f"{model}, {optimiser}", model=model, optimiser=optimiser)
+        Case(f"{model}, {optimizer}", model=model, optimizer=optimizer)
         for model in MODELS
-        for optimiser in ("adam", "dense-adam", "rowwise-adagrad")
+        for optimizer in ("adam", "dense-adam", "rowwise-adagrad")
     ],
     "cardinality": [
         Case(f"{model}, {rows:.0e} rows{', same read' * same}", model=model, rows=int(rows), steps=30, same_rows=same)
@@ -128,16 +129,16 @@ def inside(case: Case) -> dict[str, float]:
     import torch
 
     import fieldwise as fw
-    from fieldwise.core.names import resolve
+    from fieldwise.core.registry import resolve
     from fieldwise.data.store import Split
     from fieldwise.models import MODELS as NAMES
     from fieldwise.models.compact import compact
     from fieldwise.train import threads as worth
-    from fieldwise.train.loop import Silence
+    from fieldwise.train.loop import Watcher
     from fieldwise.train.memory import forget_peak, peak_memory
     from fieldwise.train.stages import Pretrain, Retrain
 
-    class Clock(Silence):
+    class Clock(Watcher):
         """Remembers when steps ended."""
 
         def __init__(self) -> None:
@@ -163,18 +164,18 @@ def inside(case: Case) -> dict[str, float]:
     clock = Clock()
     forget_peak()
     before = peak_memory()
-    common = {"batch": case.batch, "epochs": 3, "patience": 3, "optimiser": case.optimiser}
+    common = {"batch": case.batch, "epochs": 3, "patience": 3, "optimizer": case.optimizer}
     if case.stage == "pretrain":
         training = Pretrain(**common, regularity=place)
         with tempfile.TemporaryDirectory() as folder:
-            history = fw.pretrain(task, training, Path(folder) if case.folder else None, listener=clock).history
+            history = fw.pretrain(task, training, Path(folder) if case.folder else None, watcher=clock).history
     elif case.stage == "search":
         search = fw.searches.HAM(batch=case.batch, epochs=3, patience=0)
-        history = list(fw.search(task, search, fw.Budget.percent(25, "columns"), listener=clock).history)
+        history = list(fw.search(task, search, fw.Budget.percent(25, "columns"), watcher=clock).history)
     else:
         quarter = fw.Mask(task.layout, tuple(tuple(range(w // 4)) for w in task.layout.widths))
         small = compact(task.new_model(), quarter)
-        history = fw.retrain(task, small, Retrain(**common, distil=0), listener=clock).history
+        history = fw.retrain(task, small, Retrain(**common, distil=0), watcher=clock).history
     tables = task.layout.params + sum(cardinalities) * settings.has_first_order()
     steps = [b - a for epoch, ends in clock.ends.items() if epoch > 1 for a, b in pairwise(ends)]
     return {

@@ -6,7 +6,7 @@ from evidence.data import Evidence
 from evidence.grid import Grid, difference, spread
 from evidence.pictures import BLUE, GREY, TITLES, note
 from evidence.tables import Lines, verdict
-from fieldwise.reports.markdown import table
+from fieldwise.reports.run.markdown import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,7 @@ def quarter(figure: "Figure", evidence: Evidence) -> None:
     grid = Grid(raced(evidence))
     figure.set_size_inches(7.5, 3.2)
     axes = figure.subplots()
-    for shift, (method, label, colour) in enumerate(
+    for shift, (method, label, color) in enumerate(
         [("uniform", "one width for all fields", GREY), ("race", "widths found by fieldwise", BLUE)]
     ):
         for place, model in enumerate(reversed(grid.models)):
@@ -69,7 +69,7 @@ def quarter(figure: "Figure", evidence: Evidence) -> None:
             gaps = [1000 * (cell.auc - full[cell.seed]) for cell in grid.cells(model, QUARTER, method)]
             at = place + 0.36 * (shift - 0.5)
             name = None if place else label
-            axes.barh(at, sum(gaps) / len(gaps), height=0.32, color=colour, label=name)
+            axes.barh(at, sum(gaps) / len(gaps), height=0.32, color=color, label=name)
             axes.plot(gaps, [at] * len(gaps), ".", color="black", alpha=0.35, markersize=4)
     axes.axvline(0, color="black", linewidth=1)
     axes.set_yticks(range(len(grid.models)), [TITLES[model] for model in reversed(grid.models)])

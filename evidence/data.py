@@ -9,8 +9,8 @@ from fieldwise.core.comparison import Comparison
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import write_text
 from fieldwise.core.records import Metrics, Record, RunRecord, Size
-from fieldwise.reports import cosines, dynamics
-from fieldwise.reports.run_view import RunView, StageView, open_run
+from fieldwise.reports.run import cosines, dynamics
+from fieldwise.reports.run.view import RunView, StageView, open_run
 from fieldwise.reports.write import COMPARISON
 
 FORMAT: Literal["fieldwise-evidence/1"] = "fieldwise-evidence/1"

@@ -6,7 +6,7 @@ from evidence.data import Evidence
 from evidence.grid import Grid, Measure, auc, difference, mean, spread
 from evidence.pictures import gaps
 from evidence.tables import Lines, verdict
-from fieldwise.reports.markdown import table
+from fieldwise.reports.run.markdown import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

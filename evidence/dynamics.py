@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from evidence.data import Evidence
 from evidence.pictures import BLUE, ORANGE, note
 from evidence.tables import Lines
-from fieldwise.reports.markdown import table
+from fieldwise.reports.run.markdown import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

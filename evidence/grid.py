@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from scipy import stats
 
 from evidence.data import Cell, Evidence
-from fieldwise.reports.statistics import holm, paired
+from fieldwise.reports.comparison.statistics import holm, paired
 
 Measure = Callable[[Cell], float]
 

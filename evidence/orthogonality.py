@@ -9,7 +9,7 @@ from evidence.data import Evidence, Pretrained
 from evidence.grid import Grid, difference
 from evidence.pictures import note
 from evidence.tables import Lines, verdict
-from fieldwise.reports.markdown import table
+from fieldwise.reports.run.markdown import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

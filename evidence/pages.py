@@ -81,7 +81,7 @@ PAGES: Final = {
             "ids": Item(("figure-2",), _of_grid(tables.widths, "deepfm", "28 columns")),
             "recbole": Item(("variants-recbole",), _of_grid(tables.widths, "deepfm", "28 columns")),
             "autoint": Item(("variants-autoint",), _of_grid(tables.widths, "deepfm", "28 columns")),
-            "noticed": Item(("variants-autoint", "memorising"), discussions.noticed),
+            "noticed": Item(("variants-autoint", "memorizing"), discussions.noticed),
         },
         {"variants": Item(_VARIANTS, discussions.variant_gaps)},
     ),

@@ -85,10 +85,10 @@ def gaps(figure: "Figure", *data: Evidence) -> None:
             for shift, method in enumerate(others):
                 values = [cell.auc - base[cell.seed] for cell in grid.cells(model, budget, method)]
                 at = place + 0.22 * (shift - (len(others) - 1) / 2)
-                colour = COLOURS[shift]
-                axes.plot([at] * len(values), values, ".", color=colour, alpha=0.5, markersize=4)
+                color = COLOURS[shift]
+                axes.plot([at] * len(values), values, ".", color=color, alpha=0.5, markersize=4)
                 label = method if place == 0 else None
-                axes.plot([at - 0.08, at + 0.08], [sum(values) / len(values)] * 2, color=colour, label=label)
+                axes.plot([at - 0.08, at + 0.08], [sum(values) / len(values)] * 2, color=color, label=label)
         axes.axhline(0, color="black", linewidth=0.8)
         labels = [f"{TITLES.get(model, model)}\n{budget.split()[0]}" for model, budget in grid.places]
         axes.set_xticks(range(len(labels)), labels, fontsize=7, rotation=90 if len(labels) > 4 else 0)

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from evidence.data import Cell
 from evidence.grid import Difference, Grid, Measure, auc, difference, mean, spread, with_holm
-from fieldwise.reports.markdown import table
+from fieldwise.reports.run.markdown import table
 
 Lines = list[str]
 

@@ -21,7 +21,7 @@ from evidence.pages import PAGES
 from evidence.pictures import draw, fingerprint
 from fieldwise.core.errors import FieldwiseError, RunError
 from fieldwise.core.files import write_text
-from fieldwise.core.names import unknown
+from fieldwise.core.registry import unknown
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "docs" / "results"
 

@@ -23,14 +23,14 @@ from pydantic_core import PydanticUndefined
 
 import fieldwise
 from fieldwise.cli.app import app
-from fieldwise.compare_settings import Compare
-from fieldwise.core.names import resolve
+from fieldwise.comparison.settings import Compare
+from fieldwise.core.registry import resolve
 from fieldwise.data import SOURCES
 from fieldwise.data.engines import ENGINES
-from fieldwise.data.split import NAMES as SPLITS
+from fieldwise.data.split import SPLIT_RULES as SPLITS
 from fieldwise.gates import GATES
 from fieldwise.models import MODELS
-from fieldwise.run_settings import Run
+from fieldwise.pipeline.settings import Run
 from fieldwise.searches import SEARCHES
 from fieldwise.train.stages import Pretrain, Retrain
 

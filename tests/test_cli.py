@@ -10,7 +10,7 @@ import pytest
 
 from fieldwise.cli import main
 from fieldwise.cli.options import aligned
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline.settings import RunSettings
 
 FAST = [
     "--set", "data.rows=4000", "--set", "model.width=4", "--set", "pretrain.epochs=2", "--set", "search.epochs=2",

@@ -16,15 +16,15 @@ import pytest
 
 import fieldwise
 from fieldwise.cli.app import COMMANDS
-from fieldwise.compare import compare
-from fieldwise.compare_settings import CompareSettings
-from fieldwise.core.names import resolve
+from fieldwise.comparison.results import compare
+from fieldwise.comparison.settings import CompareSettings
+from fieldwise.core.registry import resolve
 from fieldwise.core.settings import override, read_toml
 from fieldwise.data import SOURCES
 from fieldwise.gates import GATES
 from fieldwise.models import MODELS
-from fieldwise.pipeline import run
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline.settings import RunSettings
+from fieldwise.pipeline.stages import run
 from fieldwise.searches import SEARCHES
 from tests.data import small_files
 

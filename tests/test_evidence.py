@@ -15,10 +15,10 @@ from evidence.grid import Grid, difference, spread
 from evidence.page import OPEN, filled, unfounded
 from evidence.pages import PAGES
 from evidence.pictures import fingerprint
-from fieldwise.compare_settings import CompareSettings
+from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.errors import RunError
 from fieldwise.core.settings import differing, override, read_toml
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline.settings import RunSettings
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"

@@ -12,14 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fieldwise import pipeline
 from fieldwise.cli.options import settings_of
 from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.settings import read_toml
 from fieldwise.data.store import Dataset
 from fieldwise.exports.folder import load
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
 from fieldwise.train.evaluate import evaluate
 
 SMALL: dict[str, Any] = {

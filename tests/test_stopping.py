@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from fieldwise import pipeline
 from fieldwise.cli.stop import LINES
 from fieldwise.core.settings import read_toml
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
 from tests.test_cli import FAST, cli
 
 RESUMES = "fieldwise: stopped. Run the same command again to resume from the last complete epoch.\n"

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from fieldwise import pipeline
-from fieldwise.compare import compare
-from fieldwise.compare_settings import CompareSettings
+from fieldwise.comparison.results import compare
+from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.errors import RunError
 from fieldwise.core.lock import alone
 from fieldwise.data.store import Dataset
 from fieldwise.exports.folder import export
 from fieldwise.exports.targets import export_to
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
 from fieldwise.train.task import Task
 from tests.test_cli import FAST
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import fieldwise as fw
+from fieldwise.bench.process import Order, measure
 from fieldwise.cli import main
 from fieldwise.cli.options import settings_of
-from fieldwise.compare_settings import CompareSettings
+from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.errors import RunError, SettingsError
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.core.settings import read_toml
-from fieldwise.exports.bench_process import Order, measure
 from fieldwise.exports.targets import export_to
 from fieldwise.models.fm import FM
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline.settings import RunSettings
 
 MODULE = """
 from pathlib import Path

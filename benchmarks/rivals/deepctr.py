@@ -1,4 +1,4 @@
-"""DeepCTR-Torch: its models and its `fit`, regularisation off."""
+"""DeepCTR-Torch: its models and its `fit`, regularization off."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""fieldwise: one `pretrain` from the first turn to the last, held back by its listener between turns."""
+"""fieldwise: one `pretrain` from the first turn to the last, held back by its watcher between turns."""
 
 import os
 import threading
@@ -6,12 +6,12 @@ import traceback
 from typing import Final
 
 import fieldwise as fw
-from fieldwise.core.names import resolve
 from fieldwise.core.records import Epoch
+from fieldwise.core.registry import resolve
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Split
 from fieldwise.models import MODELS
-from fieldwise.train.loop import Silence
-from fieldwise.train.optimiser import Method
+from fieldwise.tables.optimizer import Method
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain
 from rivals.job import LEARNING_RATE, WIDTH, Contender, Job, trained
@@ -25,7 +25,7 @@ _VALID_ROWS: Final = 256
 _ALWAYS: Final = 10**6
 
 
-def prepare(job: Job, optimiser: Method = "adam") -> Contender:
+def prepare(job: Job, optimizer: Method = "adam") -> Contender:
     """A task straight from arrays, trained in a thread of its own."""
     ids, labels = job.rows()
     schema = fw.Schema.of(**dict(zip(job.names, job.cardinalities, strict=True)))
@@ -36,7 +36,7 @@ def prepare(job: Job, optimiser: Method = "adam") -> Contender:
     training = Pretrain(
         batch=job.batch,
         learning_rate=LEARNING_RATE,
-        optimiser=optimiser,
+        optimizer=optimizer,
         epochs=_ALWAYS,
         patience=_ALWAYS,
         regularity=SoftOrthogonality(strength=0),
@@ -49,7 +49,7 @@ def prepare(job: Job, optimiser: Method = "adam") -> Contender:
         # cores, and it would put them to sleep after every operation
         try:
             numbers.append(trained(task.new_model()))
-            fw.pretrain(task, training, listener=turns)
+            fw.pretrain(task, training, watcher=turns)
         finally:
             traceback.print_exc()
             os._exit(1)  # it never ends by itself, and nobody must wait for a thread that is dead
@@ -59,7 +59,7 @@ def prepare(job: Job, optimiser: Method = "adam") -> Contender:
     return Contender(turns.run, turns.loss, numbers[0])
 
 
-class Turns(Silence):
+class Turns(Watcher):
     """Lets one epoch pass at a time: a turn ends with the last step, or with the epoch where the epoch is timed."""
 
     def __init__(self, steps_alone: bool) -> None:

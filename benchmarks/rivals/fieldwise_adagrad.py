@@ -10,5 +10,5 @@ NOTES: Final = "as fieldwise, with row-wise Adagrad on tables, as torchrec"
 
 
 def prepare(job: Job) -> Contender:
-    """The same training with the other optimiser."""
+    """The same training with the other optimizer."""
     return fieldwise.prepare(job, "rowwise-adagrad")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 WIDTH: Final = 16
 HIDDEN: Final = (16, 16)
-"""Of the MLP of DeepFM and DCN-V2, with batch normalisation; FM and AutoInt have none."""
+"""Of the MLP of DeepFM and DCN-V2, with batch normalization; FM and AutoInt have none."""
 CROSS_LAYERS: Final = 3
 ATTENTION_LAYERS, HEADS = 3, 2
 LEARNING_RATE: Final = 1e-3

@@ -15,7 +15,7 @@ from recbole.utils import FeatureType, get_model
 from rivals.job import CROSS_LAYERS, HIDDEN, LABEL, LEARNING_RATE, WIDTH, Contender, Job, trained
 
 PACKAGES: Final = ("recbole",)
-NOTES: Final = "dense Adam; DeepFM's MLP without batch normalisation; AutoInt left out, it is another network there"
+NOTES: Final = "dense Adam; DeepFM's MLP without batch normalization; AutoInt left out, it is another network there"
 _NAMES: Final = {"fm": "FM", "deepfm": "DeepFM", "dcnv2": "DCNV2"}
 _HELD_OUT: Final = 1_000
 """Rows of the validation and test files it asks for; they are not read while it trains."""

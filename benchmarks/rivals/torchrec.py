@@ -1,4 +1,4 @@
-"""TorchRec: fused tables whose optimiser works inside the backward pass; steps alone, FM and DCN-V2."""
+"""TorchRec: fused tables whose optimizer works inside the backward pass; steps alone, FM and DCN-V2."""
 
 import warnings
 from typing import Any, Final

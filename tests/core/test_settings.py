@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import name_of, resolve, unknown
+from fieldwise.core.registry import name_of, resolve, unknown
 from fieldwise.core.settings import Settings, differing, override, read_toml, validate
 
 

@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fieldwise import pipeline
 from fieldwise.cli.options import settings_of
 from fieldwise.core.errors import DataError, FieldwiseError
 from fieldwise.data.engines.arrow import Arrow
 from fieldwise.data.engines.duckdb import DuckDB
 from fieldwise.data.prepare import prepare as prepare_rows
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 from fieldwise.data.split import ColumnSplit
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
 from fieldwise.exports.raw_rows import RawRows
+from fieldwise.pipeline import stages as pipeline
 from tests.data import small_files
 
 GOOD = [f"{i % 2},{i % 7},u{i % 50}" for i in range(3_000)]
@@ -142,8 +142,8 @@ def test_one_class_is_named_where_rows_are_counted_in_this_process(tmp_path: Pat
     table = pa.table({"row": range(2_000), "a": [i % 7 for i in range(2_000)], "click": [1] * 2_000})
 
     class Clicked(Source):
-        def open(self) -> Rows:
-            return Rows(("a",), "click", ("row",), lambda: iter(table.to_batches()))
+        def open(self) -> SourceRows:
+            return SourceRows(("a",), "click", ("row",), lambda: iter(table.to_batches()))
 
     with pytest.raises(DataError, match=r"Split train holds one class only: 1,\d{3} clicks in 1,\d{3} rows"):
         prepare_rows(Clicked(), tmp_path / "out", engine=Arrow())

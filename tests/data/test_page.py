@@ -11,8 +11,8 @@ import pytest
 
 from fieldwise.core.settings import override
 from fieldwise.data.store import Dataset
-from fieldwise.pipeline import prepare, run
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline.settings import RunSettings
+from fieldwise.pipeline.stages import prepare, run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 FIELDS = ("user_id", "city", "price", "visits", "genres", "hour")

@@ -12,7 +12,7 @@ from fieldwise.core.errors import DataError
 from fieldwise.data.batches import Batches
 from fieldwise.data.planted import Planted
 from fieldwise.data.prepare import prepare
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 from fieldwise.data.split import RandomSplit
 from fieldwise.data.store import Dataset
 from fieldwise.data.vocabulary import Counter, Vocabulary
@@ -25,13 +25,13 @@ class Small(Source):
     click: tuple[int, ...] = (1, 0, 1, 0, 1, 0, 1, 0, 1, 0)
     repeat: int = 20
 
-    def open(self) -> Rows:
+    def open(self) -> SourceRows:
         def batches() -> Iterator[pa.RecordBatch]:
             for part in range(self.repeat):
                 rows = [f"{part}-{i}" for i in range(len(self.color))]
                 yield pa.record_batch({"color": self.color, "click": self.click, "row": rows})
 
-        return Rows(("color",), "click", ("row",), batches)
+        return SourceRows(("color",), "click", ("row",), batches)
 
 
 def test_vocabulary_is_ordered_by_count_then_value() -> None:
@@ -112,14 +112,14 @@ def test_a_dataset_made_otherwise_is_refused(tmp_path: Path) -> None:
 
 def test_a_failed_preparation_leaves_nothing(tmp_path: Path) -> None:
     class Breaks(Small):
-        def open(self) -> Rows:
+        def open(self) -> SourceRows:
             rows = super().open()
 
             def batches() -> Iterator[pa.RecordBatch]:
                 yield next(rows.batches())
                 raise OSError("disk full")
 
-            return Rows(rows.fields, rows.label, rows.key, batches)
+            return SourceRows(rows.fields, rows.label, rows.key, batches)
 
     with pytest.raises(OSError, match="disk full"):
         prepare(Breaks(), tmp_path / "a")

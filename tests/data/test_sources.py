@@ -10,7 +10,7 @@ import pyarrow.csv
 import pytest
 
 from fieldwise.core.errors import DataError
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.data import SOURCES
 from fieldwise.data.avazu import Avazu
 from fieldwise.data.criteo import Criteo
@@ -18,7 +18,7 @@ from fieldwise.data.movielens_1m import VARIANTS, MovieLens1M, Variant
 from fieldwise.data.planted import CARDINALITIES, WIDTHS, Planted
 from fieldwise.data.prepare import prepare
 from fieldwise.data.rules import Rule
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
 from tests.data import small_files
@@ -42,7 +42,7 @@ def source(request: pytest.FixtureRequest, movielens_zip: Path, tmp_path: Path) 
 def raw_rows(source: Source) -> pa.Table:
     """The raw rows, read without any engine; empty text is null, but not in quotes."""
     rows = source.open()
-    if isinstance(rows, Rows):
+    if isinstance(rows, SourceRows):
         return pa.Table.from_batches(rows.batches())
     return pa.csv.read_csv(
         rows.paths[0],

@@ -18,7 +18,7 @@ from fieldwise.data.engines.duckdb import DuckDB
 from fieldwise.data.engines.spark import Spark
 from fieldwise.data.prepare import prepare
 from fieldwise.data.rules import Kind, Rule
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 from fieldwise.data.split import ColumnSplit
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
@@ -135,7 +135,7 @@ def test_edges_that_do_not_rise_are_refused() -> None:
 class Made(Source):
     """Rows of this process."""
 
-    def open(self) -> Rows:
+    def open(self) -> SourceRows:
         """Times with a zone, in milliseconds."""
         rows = table(times(pa.timestamp("ms", "America/New_York"))).append_column("row", pa.array(range(ROWS)))
         rules: dict[str, Rule] = {kind: Rule(column="t", kind=kind, width=3.6e9, bins=8) for kind in KINDS}
@@ -143,7 +143,7 @@ class Made(Source):
         def batches() -> Iterator[pa.RecordBatch]:
             return iter(rows.to_batches(max_chunksize=100))
 
-        return Rows(KINDS, "click", ("row",), batches, ROWS, rules)
+        return SourceRows(KINDS, "click", ("row",), batches, ROWS, rules)
 
 
 def test_this_process_and_duckdb_read_times_alike(tmp_path: Path) -> None:

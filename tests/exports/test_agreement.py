@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.exports.folder import export, load
 from fieldwise.exports.inputs import feeds
 from fieldwise.exports.onnx import to_onnx

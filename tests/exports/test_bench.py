@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwise.exports.bench import bench
+from fieldwise.bench.serve import bench
 from fieldwise.exports.folder import load
 from fieldwise.exports.program import compile_ahead
 from fieldwise.reports.serving import HEADS, rows

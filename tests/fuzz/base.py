@@ -14,10 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldwise import pipeline
 from fieldwise.core.records import Epoch
-from fieldwise.run_folder import Quiet
-from fieldwise.run_settings import RunSettings
+from fieldwise.core.watcher import Watcher
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
 
 ROWS: Final = 240
 SETTINGS: Final = """\
@@ -57,7 +57,7 @@ batch = 64
 """A run of about a second."""
 
 
-class _Stop(Quiet):
+class _Stop(Watcher):
     """Stops a search after its first epoch, so that a checkpoint stays."""
 
     def epoch(self, stage: str, epoch: Epoch) -> None:

@@ -221,8 +221,8 @@ def large(path: Path, draw: Random) -> None:
         file.truncate(2**34)
 
 
-def neighbour(path: Path, draw: Random) -> None:
-    """A neighbour's content under this name."""
+def neighbor(path: Path, draw: Random) -> None:
+    """A neighbor's content under this name."""
     others = [p for p in sorted(path.parent.iterdir()) if p.is_file() and p != path]
     if others:
         shutil.copy(draw.choice(others), path)
@@ -230,8 +230,8 @@ def neighbour(path: Path, draw: Random) -> None:
 
 DISK: Final[dict[str, Callable[[Path, Random], None]]] = {
     "endless": endless, "pipe": pipe, "missing": missing, "folder": folder, "nowhere": nowhere, "large": large,
-    "neighbour": neighbour,
+    "neighbor": neighbor,
 }  # fmt: skip
 """What may stand on disk under a file's name."""
-PLAIN: Final = ("missing", "folder", "nowhere", "neighbour")
+PLAIN: Final = ("missing", "folder", "nowhere", "neighbor")
 """What is tried where a user, who may mean a pipe, names the file."""

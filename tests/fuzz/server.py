@@ -35,13 +35,13 @@ def _import_all() -> None:
     import torch
 
     import fieldwise.cli
-    import fieldwise.compare
+    import fieldwise.comparison.results
     import fieldwise.exports.predict
     import fieldwise.exports.targets
     import fieldwise.models.check
-    import fieldwise.pipeline
-    import fieldwise.reports.watch  # noqa: F401
-    from fieldwise.core.names import resolve
+    import fieldwise.pipeline.stages
+    import fieldwise.reports.run.watch  # noqa: F401
+    from fieldwise.core.registry import resolve
     from fieldwise.data import SOURCES
     from fieldwise.data.engines import ENGINES
     from fieldwise.models import MODELS

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.gates import GATES
 from fieldwise.gates.gate import Gate, GateSettings
 from fieldwise.gates.ham import HAM

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 import fieldwise as fw
 from fieldwise.core.errors import MaskError, SettingsError
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.data.store import Split
 from fieldwise.models import MODELS
-from fieldwise.models.check import check
+from fieldwise.models.check import check_model
 from fieldwise.models.model import Head, Model, Slices
 
 SCHEMA = fw.Schema((fw.Field("user", 500), fw.Field("gender", 3), fw.Field("genres", 9, length=3)))
@@ -49,19 +49,19 @@ class MyHead(Head):
         kept = torch.from_numpy(mask.indices)
         if self.fault == "forgotten":
             return {"out.weight": {1: kept}}
-        if self.fault == "misspelt":
+        if self.fault == "misspelled":
             return {"out.wieght": {1: kept}, "shift": {0: kept}}
         return {"out.weight": {1: kept.flip(0) if self.fault == "order" else kept}, "shift": {0: kept}}
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_our_own_models_pass(name: str) -> None:
-    check(resolve("model", MODELS, name)(), SCHEMA)
+    check_model(resolve("model", MODELS, name)(), SCHEMA)
 
 
 def test_a_right_model_passes_and_borrows_no_randomness() -> None:
     before = torch.get_rng_state()
-    check(Mine(), SCHEMA)
+    check_model(Mine(), SCHEMA)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -69,7 +69,7 @@ def test_a_right_model_passes_and_borrows_no_randomness() -> None:
     ("fault", "says"),
     [
         ("forgotten", r"MyHead.slices leaves 'shift' with the shape \(28,\), where the narrow head has \(14,\)"),
-        ("misspelt", "MyHead.slices names 'out.wieght'.*Did you mean 'out.weight'"),
+        ("misspelled", "MyHead.slices names 'out.wieght'.*Did you mean 'out.weight'"),
         ("bias", "Mine cannot be pruned: with half of the columns kept.*A column that is 0 must add nothing"),
         ("order", "Mine cannot be pruned"),
         ("shape", r"Mine gives logits of shape \(32, 1\) for 32 rows"),
@@ -77,7 +77,7 @@ def test_a_right_model_passes_and_borrows_no_randomness() -> None:
 )
 def test_a_wrong_model_is_told_what_is_wrong(fault: str, says: str) -> None:
     with pytest.raises(MaskError, match=says):
-        check(Mine(fault=fault), SCHEMA)
+        check_model(Mine(fault=fault), SCHEMA)
 
 
 def test_a_module_that_is_no_base_model_is_refused() -> None:

@@ -9,16 +9,16 @@ from torch import Tensor, nn
 
 from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.core.schema import PADDING, Field, Layout, Schema
 from fieldwise.exports.folder import export, load
 from fieldwise.models import MODELS
 from fieldwise.models.autoint import AutoInt
 from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2
-from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.models.layers import Lift, pairwise
 from fieldwise.models.model import CTRModel, Model
+from fieldwise.tables.embedding import FieldEmbedding
 
 TOLERANCE = 1e-5
 """How far logits of the compact and the masked model may differ."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fieldwise import pipeline
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
 
 STAGE = {"batch": 256, "epochs": 2, "learning_rate": 0.02}
 SMALL: dict[str, Any] = {

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 
 
 class ManyFields(Source):
@@ -14,7 +14,7 @@ class ManyFields(Source):
     names: tuple[str, ...]
     """One field each."""
 
-    def open(self) -> Rows:
+    def open(self) -> SourceRows:
         def batches() -> Iterator[pa.RecordBatch]:
             draw = np.random.default_rng(0)
             ids = draw.integers(0, 8, (1_500, len(self.names)))
@@ -22,4 +22,4 @@ class ManyFields(Source):
             columns = {name: pa.array(ids[:, j]) for j, name in enumerate(self.names)}
             yield pa.record_batch({**columns, "the click": clicks, "the row": np.arange(len(ids))})
 
-        return Rows(self.names, "the click", ("the row",), batches, 1_500)
+        return SourceRows(self.names, "the click", ("the row",), batches, 1_500)

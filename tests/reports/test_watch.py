@@ -11,8 +11,8 @@ from fieldwise.cli.app import app
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.lock import alone
 from fieldwise.core.records import Epoch
-from fieldwise.reports import events, journal
-from fieldwise.reports.watch import frame, spark
+from fieldwise.reports.run import events, journal
+from fieldwise.reports.run.watch import frame, spark
 
 
 def shown(lines: list[dict[str, object]], rows: int = 24) -> str:

@@ -78,7 +78,7 @@ def test_magnitude_keeps_the_longest_columns(form: str, start: Task) -> None:
     assert search(start, Magnitude(form=form), Budget.columns(7)).mask.indices.tolist() == best
 
 
-def test_raw_magnitude_favours_large_fields_where_rms_does_not(start: Task) -> None:
+def test_raw_magnitude_favors_large_fields_where_rms_does_not(start: Task) -> None:
     model = start.starting_model()
     with torch.no_grad():
         for j in range(6):

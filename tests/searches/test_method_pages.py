@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import Search
 

@@ -9,17 +9,17 @@ from torch import Tensor
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.records import Epoch
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.fm import FM
 from fieldwise.models.model import CTRModel, Model
-from fieldwise.models.sums import Forward, by_rows
 from fieldwise.searches import rounds
 from fieldwise.searches.gated import HAM, HamP, SamGS
 from fieldwise.searches.race import Race
 from fieldwise.searches.rounds import Rounds
 from fieldwise.searches.search import Search, search
-from fieldwise.train.loop import Silence
+from fieldwise.tables.row_factored import Forward, row_factored
 from fieldwise.train.randomness import randomness
 from fieldwise.train.stages import Retrain
 from fieldwise.train.task import Task
@@ -74,7 +74,7 @@ def test_the_first_training_draws_what_the_only_one_draws(start: Task, orders: l
         assert torch.randperm(8).tolist() == EIGHT, "published results of single trainings rest on these draws"
 
 
-class Cut(Silence):
+class Cut(Watcher):
     """Raises in the second training, as a power cut would."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ def test_rounds_train_each_narrower_model_row_by_row(
     task, seen = Task.of(planted, model, device="cpu"), list[int]()
 
     def noted(narrow: CTRModel) -> Forward:
-        forward = by_rows(narrow)
+        forward = row_factored(narrow)
         assert forward is not narrow
 
         def noting(ids: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ def test_rounds_train_each_narrower_model_row_by_row(
 
     settings = Rounds(rounds=3, batch=512)
     plainly = search(task, settings, BUDGET)
-    monkeypatch.setattr(rounds, "by_rows", noted)
+    monkeypatch.setattr(rounds, "row_factored", noted)
     found = search(task, settings, BUDGET)
     assert found.mask == plainly.mask
     steps = -(-len(task.train) // 512)

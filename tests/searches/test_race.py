@@ -9,14 +9,14 @@ from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.records import Epoch
 from fieldwise.core.settings import Values
-from fieldwise.run_settings import RunSettings
+from fieldwise.core.watcher import Watcher
+from fieldwise.pipeline.settings import RunSettings
 from fieldwise.searches.magnitude import Magnitude
 from fieldwise.searches.race import Race
 from fieldwise.searches.random import Random
 from fieldwise.searches.search import search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Silence
 from fieldwise.train.stages import Retrain, retrain
 from fieldwise.train.task import Task
 
@@ -42,7 +42,7 @@ def test_entrants_take_settings(start: Task) -> None:
     assert search(start, race, BUDGET).mask == search(start, Magnitude(form="rms"), BUDGET).mask
 
 
-class Cut(Silence):
+class Cut(Watcher):
     """Raises in the second retraining, as a power cut would."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Schema
 from fieldwise.data.store import Split
 from fieldwise.models.fm import FM
-from fieldwise.searches.rounds import Rounds, rise, targets, worth
+from fieldwise.searches.rounds import Rounds, rise, rise_per_cost, targets
 from fieldwise.searches.search import search
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.task import Task
@@ -58,7 +58,7 @@ def test_the_cost_falls_by_the_same_factor_to_the_budget() -> None:
 
 
 def test_dear_columns_must_be_worth_more_and_harmful_ones_go_first() -> None:
-    found = worth(np.array([0.4, 0.3, 0.0, -0.1, -0.2]), np.array([4, 1, 1, 1, 9]))
+    found = rise_per_cost(np.array([0.4, 0.3, 0.0, -0.1, -0.2]), np.array([4, 1, 1, 1, 9]))
     assert found.tolist() == [0.1, 0.3, 0.0, -0.1, -0.2]
 
 

@@ -12,8 +12,9 @@ import torch
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import BudgetError, DataError
 from fieldwise.core.mask import Mask
-from fieldwise.core.names import resolve
 from fieldwise.core.records import Epoch
+from fieldwise.core.registry import resolve
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.gated import HAM, SAM, Gated, Stage
@@ -21,7 +22,6 @@ from fieldwise.searches.random import Random
 from fieldwise.searches.search import Search, SearchResult, search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Silence
 from fieldwise.train.task import Task
 
 FAST: dict[str, dict[str, Any]] = {
@@ -186,7 +186,7 @@ def test_later_stages_search_among_what_earlier_ones_kept(start: Task) -> None:
     assert [trace.limit for trace in result.traces] == [18, 12, 6]
 
 
-class Cut(Silence):
+class Cut(Watcher):
     """Raises after an epoch of the search, as a power cut would."""
 
     def epoch(self, stage: str, epoch: Epoch) -> None:

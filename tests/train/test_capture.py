@@ -11,9 +11,9 @@ from fieldwise.models.fm import FM
 from fieldwise.models.model import Model
 from fieldwise.searches.gated import HAM, HamP
 from fieldwise.searches.search import Search, search
+from fieldwise.tables.optimizer import LARGE
 from fieldwise.train import loop
 from fieldwise.train.capture import WARM_UP, Captured
-from fieldwise.train.optimiser import LARGE
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.train.test_training import numbers
@@ -61,7 +61,7 @@ def test_the_same_training_gives_the_same_numbers_twice(on_gpu: Task, model: Mod
 def test_rows_read_on_a_gpu_follow_dense_adam(on_gpu: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task(on_gpu.schema, on_gpu.train_rows, on_gpu.valid_rows, FM(width=4), 3, "cuda")
     once = FAST.model_copy(update={"epochs": 1})
-    dense = pretrain(task, once.model_copy(update={"optimiser": "dense-adam"}))
+    dense = pretrain(task, once.model_copy(update={"optimizer": "dense-adam"}))
     monkeypatch.setitem(LARGE, "cuda", 0)
     by_rows = pretrain(task, once)
     assert by_rows.history[-1].loss == pytest.approx(dense.history[-1].loss, rel=1e-3)

@@ -12,8 +12,8 @@ import torch
 from fieldwise.cli import main
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import TrainingError
-from fieldwise.core.names import resolve
 from fieldwise.core.records import Epoch
+from fieldwise.core.registry import resolve
 from fieldwise.data.store import Dataset, Split
 from fieldwise.gates.ham import HamGate
 from fieldwise.models import MODELS

@@ -13,8 +13,8 @@ from fieldwise.core.schema import Layout, Schema
 from fieldwise.data.frame import Frame
 from fieldwise.data.prepare import prepare
 from fieldwise.models.dcnv2 import DCNv2
-from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.models.fm import FM
+from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.train.regularity import SELDOM, OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fieldwise import pipeline
-from fieldwise.compare import compare
-from fieldwise.compare_settings import CompareSettings
+from fieldwise.comparison.results import compare
+from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout, Schema
@@ -17,7 +16,8 @@ from fieldwise.data.store import Dataset
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
 from fieldwise.models.model import Head, Model, Slices
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
 from fieldwise.train import room
 from fieldwise.train.stages import Pretrain
 
@@ -45,7 +45,7 @@ def test_the_bound_is_weights_moments_and_gradients_to_the_byte(
     for model in (FM(width=8), DCNv2(width=8)):
         size = model.build(schema.layout(8)).size()
         expected = 4 * copies * (size.embedding + size.first_order) + 16 * size.dense
-        assert needs_just(expected, model, schema, Pretrain(optimiser=method), monkeypatch)
+        assert needs_just(expected, model, schema, Pretrain(optimizer=method), monkeypatch)
 
 
 @pytest.mark.parametrize(

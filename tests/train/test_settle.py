@@ -13,11 +13,11 @@ from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.fm import FM
 from fieldwise.models.model import CTRModel, Model
-from fieldwise.models.reading import Distinct
-from fieldwise.train import optimiser
-from fieldwise.train.optimiser import Method
+from fieldwise.tables import optimizer
+from fieldwise.tables.lookup import Distinct
+from fieldwise.tables.optimizer import Method
+from fieldwise.tables.sparse_optimizers import SparseAdam
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.rows import AdamRows
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.train.test_training import Stop, numbers, same
@@ -28,7 +28,7 @@ ONCE = Pretrain(batch=32, epochs=1, learning_rate=1e-2)
 @pytest.fixture(autouse=True)
 def _all_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every table counts as large."""
-    monkeypatch.setattr(optimiser, "LARGE", {"cpu": 0})
+    monkeypatch.setattr(optimizer, "LARGE", {"cpu": 0})
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def few(task: Task) -> Task:
 
 
 def trained(task: Task, method: Method, regularity: SoftOrthogonality) -> CTRModel:
-    return pretrain(task, ONCE.model_copy(update={"optimiser": method, "regularity": regularity})).model
+    return pretrain(task, ONCE.model_copy(update={"optimizer": method, "regularity": regularity})).model
 
 
 def off(ours: CTRModel, other: CTRModel) -> float:
@@ -66,7 +66,7 @@ def test_other_heads_and_tables_of_several_widths_too(few: Task, model: Model) -
 @pytest.mark.parametrize("method", ["adam", "rowwise-adagrad"])
 def test_a_training_with_strong_steps_resumes_with_the_same_bits(few: Task, tmp_path: Path, method: Method) -> None:
     strong = SoftOrthogonality(strength=0.1)
-    settings = ONCE.model_copy(update={"epochs": 2, "optimiser": method, "regularity": strong})
+    settings = ONCE.model_copy(update={"epochs": 2, "optimizer": method, "regularity": strong})
     whole = pretrain(few, settings)
     with pytest.raises(KeyboardInterrupt):
         pretrain(few, settings, tmp_path / "c", Stop(1))
@@ -81,7 +81,7 @@ def test_only_the_rows_named_are_settled_and_later_steps_push_them_once(share: f
     tables = [[nn.Parameter(torch.randn(400, width) * 0.01) for width in (3, 1)]]
     tables.append([nn.Parameter(table.detach().clone()) for table in tables[0]])
     known = torch.randperm(400)[: int(400 * share)].int()
-    once, often = (AdamRows(some, 1e-2, Distinct()) for some in tables)
+    once, often = (SparseAdam(some, 1e-2, Distinct()) for some in tables)
     for step in range(40):
         reads = known[torch.randint(len(known), (12, 1))]
         for rows in (once, often):

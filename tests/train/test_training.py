@@ -10,12 +10,13 @@ from torch import Tensor
 from fieldwise.core.errors import RunError, SettingsError, TrainingError
 from fieldwise.core.records import Epoch
 from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Split
-from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.models.fm import FM
+from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.train import checkpoint
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Silence, early_stop
+from fieldwise.train.loop import early_stop
 from fieldwise.train.randomness import randomness
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain, Retrain, Trained, pretrain, retrain
@@ -24,7 +25,7 @@ from fieldwise.train.task import Task, choose_device
 FAST = Pretrain(batch=512, epochs=4, patience=4, learning_rate=0.02)
 
 
-class Stop(Silence):
+class Stop(Watcher):
     """Raises after so many epochs, as a power cut would."""
 
     def __init__(self, after: int) -> None:
@@ -85,7 +86,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(task: Task, tmp_path: P
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(task: Task, tmp_path: Path) -> None:
-    class Poison(Silence):
+    class Poison(Watcher):
         def epoch(self, stage: str, epoch: Epoch) -> None:
             if epoch.epoch == 1:
                 with torch.no_grad():

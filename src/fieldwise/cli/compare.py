@@ -37,11 +37,11 @@ def compare(
         settings, out, set_, preset=preset, raw=raw, dataset=dataset, methods=method, budgets=budget, seeds=seed,
         device=device,
     )  # fmt: skip
-    from fieldwise.compare import Pace
-    from fieldwise.compare import compare as compare_searches
-    from fieldwise.compare_settings import CompareSettings
+    from fieldwise.comparison.results import Pace
+    from fieldwise.comparison.results import compare as compare_searches
+    from fieldwise.comparison.settings import CompareSettings
     from fieldwise.core.comparison import Comparison
-    from fieldwise.reports.comparison import FAILED_HEADS, SHORT_HEADS, failed, groups, rows, short, summary
+    from fieldwise.reports.comparison.tables import FAILED_HEADS, SHORT_HEADS, failed, groups, rows, short, summary
 
     def show(console: Console, found: Comparison) -> None:
         for model, bound in groups(found):

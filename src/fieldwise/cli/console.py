@@ -19,7 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwise.core.records import Epoch, RunRecord
-from fieldwise.reports import dataset, markdown
+from fieldwise.core.watcher import Watcher
+from fieldwise.reports import dataset
+from fieldwise.reports.run import markdown
 
 if TYPE_CHECKING:
     from fieldwise.data.store import Dataset
@@ -30,7 +32,7 @@ def new_console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
-class Bars:
+class Bars(Watcher):
     """Draws one bar for the stage at work, and prints a line for every epoch."""
 
     def __init__(self, console: Console, progress: Progress) -> None:

@@ -61,8 +61,8 @@ def watch(
 
     from fieldwise.core.errors import RunError
     from fieldwise.core.lock import holder
-    from fieldwise.reports import journal
-    from fieldwise.reports.watch import abandoned, frame
+    from fieldwise.reports.run import journal
+    from fieldwise.reports.run.watch import abandoned, frame
 
     if not out.is_dir():
         raise RunError(f"'{out}' is no run folder. Name a folder that `fieldwise run --out` works in.")

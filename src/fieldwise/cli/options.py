@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import Trusted
+from fieldwise.core.registry import Trusted
 from fieldwise.core.settings import Values, override, read_toml
 
 if TYPE_CHECKING:
-    from fieldwise.run_settings import RunSettings
+    from fieldwise.pipeline.settings import RunSettings
 
 SettingsFile = Annotated[
     Path | None, typer.Argument(help="A TOML file; without it, that of the run folder, or the defaults.")
@@ -84,7 +84,7 @@ def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **fla
 def settings_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> "RunSettings":
     """The settings file, or the run folder's, or the defaults, with flags laid over."""
     values, trusted = tables_of(file, out, sets, **flags)
-    from fieldwise.run_settings import RunSettings
+    from fieldwise.pipeline.settings import RunSettings
 
     return RunSettings.parse(values, trusted)
 

@@ -25,7 +25,7 @@ def own_class(name: str | None) -> "type[Model] | None":
     """The class that the user names."""
     if name is None:
         return None
-    from fieldwise.core.names import resolve
+    from fieldwise.core.registry import resolve
     from fieldwise.models import MODELS
 
     return resolve("model", MODELS, name)
@@ -95,8 +95,8 @@ def bench_serve(
     own: OwnModel = None,
 ) -> None:
     """Measure latency, memory and disk of the full against the compact model, in every runtime."""
+    from fieldwise.bench.serve import bench
     from fieldwise.core.files import write_json
-    from fieldwise.exports.bench import bench
     from fieldwise.reports.serving import HEADS, rows
 
     console = new_console()

@@ -7,7 +7,7 @@ from fieldwise.core.records import Record, RunRecord
 FORMAT: Literal["fieldwise-comparison/1"] = "fieldwise-comparison/1"
 
 
-class Cell(Record):
+class CellRecord(Record):
     """One method at one budget, on one model, with one seed."""
 
     model: str
@@ -101,7 +101,7 @@ class Comparison(Record):
     """How many tests the corrections are for."""
     full: list[Full]
     rows: list[Row]
-    cells: list[Cell]
+    cells: list[CellRecord]
 
     @property
     def complete(self) -> bool:

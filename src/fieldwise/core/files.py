@@ -48,7 +48,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A neighbouring path to write to; it takes the place of `path` when the block ends well.
+    """A neighboring path to write to; it takes the place of `path` when the block ends well.
 
     No two writers share that path. Its mode is that of any new file, however the block writes it: safetensors, for
     one, makes files that only their owner may read. What dead processes left half-written in the folder goes.

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import Trusted, unknown
 from fieldwise.core.plain_files import check_plain, read_text
+from fieldwise.core.registry import Trusted, unknown
 
 Values = dict[str, Any]
 S = TypeVar("S", bound="Settings")

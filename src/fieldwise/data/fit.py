@@ -14,7 +14,9 @@ from fieldwise.data.rules import NO_NUMBER, Rule, not_numbers, numbers_of
 from fieldwise.data.vocabulary import Counter
 
 
-def fit(staged: Staged, rules: Mapping[str, Rule], lenient: bool, room: int, progress: Progress) -> list[FieldEncoder]:
+def fit_vocabularies(
+    staged: Staged, rules: Mapping[str, Rule], lenient: bool, room: int, progress: Progress
+) -> list[FieldEncoder]:
     """An encoder for each field; refuses fields that hold one value alone, and values of more than `room` bytes."""
     fitted: list[FieldEncoder] = []
     single, taken = [], 0
@@ -80,7 +82,7 @@ def _with_edges(staged: Staged, index: int, rule: Rule) -> Rule:
     def parts() -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
         for batch in staged.counts(index, 1, rising=True):
             if rule.lists(batch.column("value")) is not None:
-                raise DataError("Several numbers a row have no quantiles. Use the kind 'width' or 'log-squared'.")
+                raise DataError("Watchers numbers a row have no quantiles. Use the kind 'width' or 'log-squared'.")
             numbers, known = numbers_of(batch.column("value"))
             yield numbers[known], np.asarray(batch.column("count"))[known]
 

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, SkipValidation
 from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Values
 from fieldwise.data.in_memory import table_of
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 from fieldwise.data.table import choose
 
 
@@ -40,7 +40,7 @@ class Frame(Source):
                 )
             object.__setattr__(self, "frame", table_of(self.frame))
 
-    def open(self) -> Rows:
+    def open(self) -> SourceRows:
         """All rows, with fields named or inferred as from a file."""
         table: pa.Table = self.frame
         fields, rules = choose(table.slice(0, 10_000), self.label, self.only, self.ignore, self.fields)
@@ -48,7 +48,7 @@ class Frame(Source):
         def batches() -> Iterator[pa.RecordBatch]:
             return iter(table.to_batches(max_chunksize=262_144))
 
-        return Rows(fields, self.label, (), batches, table.num_rows, rules, self.positive, in_process=False)
+        return SourceRows(fields, self.label, (), batches, table.num_rows, rules, self.positive, in_process=False)
 
     def origin(self) -> Values:
         """The settings, and a digest of the rows."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 
 Variant = Literal["ids", "recbole", "autoint"]
 VARIANTS: Final[dict[Variant, tuple[str, ...]]] = {
@@ -36,7 +36,7 @@ class MovieLens1M(Source):
     variant: Variant = "ids"
     """Which seven fields: ids, recbole or autoint."""
 
-    def open(self) -> Rows:
+    def open(self) -> SourceRows:
         """Joined ratings; a movie's set of genres is one value, a timestamp is taken as it is."""
         tables = {name: self._read(name, columns) for name, columns in _FILES.items()}
         movies = tables["movies.dat"]
@@ -56,7 +56,7 @@ class MovieLens1M(Source):
         def batches() -> Iterator[pa.RecordBatch]:
             return iter(wanted.to_batches(max_chunksize=262_144))
 
-        return Rows(fields, "click", ("user", "movie"), batches, wanted.num_rows)
+        return SourceRows(fields, "click", ("user", "movie"), batches, wanted.num_rows)
 
     def origin(self) -> dict[str, Any]:
         """The settings less the place, and the sizes of the files."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 
 CARDINALITIES: Final = {"user": 400, "item": 240, "city": 60, "noise_a": 400, "noise_b": 60, "noise_c": 12}
 PRODUCTS: Final = (("user", "item"),) * 5 + (("user", "city"),) * 2
@@ -31,7 +31,7 @@ class Planted(Source):
     signal: float = Field(2.0, gt=0)
     """Standard deviation of the logit: how far clicks can be told at all."""
 
-    def open(self) -> Rows:
+    def open(self) -> SourceRows:
         """The planted rows, drawn chunk by chunk."""
         fields = tuple(CARDINALITIES)
 
@@ -40,7 +40,7 @@ class Planted(Source):
             for start in range(0, self.rows, _CHUNK):
                 yield self._chunk(start, min(_CHUNK, self.rows - start), hidden)
 
-        return Rows(fields, "click", ("row",), batches, self.rows)
+        return SourceRows(fields, "click", ("row",), batches, self.rows)
 
     def _hidden(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """For each product the hidden numbers of the two fields' values."""

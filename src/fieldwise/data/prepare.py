@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from fieldwise.core.errors import DataError, DiskError
 from fieldwise.core.files import full
 from fieldwise.core.lock import alone
-from fieldwise.core.names import name_of
+from fieldwise.core.registry import name_of
 from fieldwise.core.schema import Schema
 from fieldwise.core.settings import differing
 from fieldwise.data import SOURCES
 from fieldwise.data.encoder import Encoder
-from fieldwise.data.engines.engine import LABEL, PLACE, Auto, Engine, Plan, Progress, Staged, field
-from fieldwise.data.fit import fit
+from fieldwise.data.engines.engine import LABEL, PLACE, Auto, Engine, Preparation, Progress, Staged, field
+from fieldwise.data.fit import fit_vocabularies
 from fieldwise.data.info import FORMAT, INFO
 from fieldwise.data.source import Files, Source, rules_of
-from fieldwise.data.split import NAMES, SPLITS, ColumnSplit, RandomSplit, SplitRule
+from fieldwise.data.split import SPLIT_RULES, SPLITS, ColumnSplit, RandomSplit, SplitRule
 from fieldwise.data.store import Dataset, Summary, Writer
 
 _CLICKS: Final = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
@@ -59,7 +59,7 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
     split, engine = split or RandomSplit(), engine or Auto()
     made = {
         "source": {"name": name_of(source, SOURCES), **source.origin()},
-        "split": {"name": name_of(split, NAMES), **split.origin()},
+        "split": {"name": name_of(split, SPLIT_RULES), **split.origin()},
     }
     if _holds_anything(out):
         return _reopen(out, made)
@@ -73,10 +73,10 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         dataset, room = work / "dataset", work / "room"
         dataset.mkdir(parents=True)
         room.mkdir()
-        staged = engine.stage(Plan(rows, rules, split, room, progress))
+        staged = engine.stage(Preparation(rows, rules, split, room, progress))
         labels = _labels(staged, rows.label, rows.positive)
         lenient = isinstance(rows, Files) and rows.bad_rows == "skip"
-        encoder = Encoder(fit(staged, rules, lenient, engine.room, progress))
+        encoder = Encoder(fit_vocabularies(staged, rules, lenient, engine.room, progress))
         info = _encode(staged, encoder, labels, dataset, progress)
         encoder.save(dataset, progress)
         info |= {"label": rows.label, "skipped": staged.skipped, "made": made}

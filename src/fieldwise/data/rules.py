@@ -68,7 +68,7 @@ class Rule(Settings):
         return self.kind == "category" and self.separator is None
 
     def lists(self, column: pa.Array) -> Any:
-        """Several values a row as a list array with at least one entry each; nothing where rows have one value."""
+        """Watchers values a row as a list array with at least one entry each; nothing where rows have one value."""
         column = _plain(column)
         if self.separator is not None and not _is_list(column.type):
             column = pc.split_pattern(column.cast(pa.string()), self.separator)

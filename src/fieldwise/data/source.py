@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import Field, field_serializer
 
 from fieldwise.core.errors import DataError
-from fieldwise.core.names import unknown
+from fieldwise.core.registry import unknown
 from fieldwise.core.settings import Settings
 from fieldwise.data.rules import Rule
 
@@ -18,7 +18,7 @@ BadRows = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SourceRows:
     """Raw rows in batches of columns; each call of `batches` reads them again, in the same order."""
 
     fields: tuple[str, ...]
@@ -81,7 +81,7 @@ class Source(Settings):
         return {name: rule.model_dump(mode="json", exclude_unset=True) for name, rule in fields.items()}
 
     @abstractmethod
-    def open(self) -> Rows | Files:
+    def open(self) -> SourceRows | Files:
         """The raw rows; refuses missing or foreign files."""
 
     def origin(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Source(Settings):
         return self.values()
 
 
-def rules_of(rows: Rows | Files, source: Source) -> dict[str, Rule]:
+def rules_of(rows: SourceRows | Files, source: Source) -> dict[str, Rule]:
     """A rule for every field, in order: the user's laid over the source's, each with its column and minimum count."""
     strange = [name for name in source.fields if name not in rows.fields]
     if strange:

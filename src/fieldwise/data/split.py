@@ -15,7 +15,7 @@ from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Settings
 from fieldwise.data.files import find, sizes
 
-NAMES: Final = {
+SPLIT_RULES: Final = {
     "random": "fieldwise.data.split:RandomSplit",
     "time": "fieldwise.data.split:TimeSplit",
     "column": "fieldwise.data.split:ColumnSplit",

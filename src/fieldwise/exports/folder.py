@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from fieldwise.core.errors import DataError, FieldwiseError, RunError, SettingsError
 from fieldwise.core.files import replacing
 from fieldwise.core.mask import Mask
-from fieldwise.core.names import name_of, name_of_class, resolve
 from fieldwise.core.plain_files import check_regular
+from fieldwise.core.registry import name_of, name_of_class, resolve
 from fieldwise.core.schema import Schema
 from fieldwise.core.settings import validate
 from fieldwise.core.version import __version__

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from fieldwise.core.files import replacing, write_json, write_text
 from fieldwise.exports.predictor import Predictor
-from fieldwise.exports.tables import Table, Tables
+from fieldwise.exports.tables import StoredTable, Tables
 
 
 def to_json(tables: Tables, folder: Path) -> list[Path]:
@@ -32,7 +32,7 @@ def to_fuxictr(tables: Tables, folder: Path) -> list[Path]:
     return [folder / name for name in written]
 
 
-def _fuxictr(table: Table, common: int | None) -> dict[str, Any]:
+def _fuxictr(table: StoredTable, common: int | None) -> dict[str, Any]:
     """A feature's spec; FuxiCTR reads `feature_encoder` as Python."""
     encoders = ["layers.MaskedAveragePooling()"] if table.length > 1 else []
     spec: dict[str, Any] = {"name": table.field, "embedding_dim": table.aligned}

@@ -53,7 +53,7 @@ class Front:
         return self._op("Pad", ids, self._const([0, 0, 0, field.length - 1]), self._const(PADDING))
 
     def _several(self, field: FieldEncoder, entry: Input) -> ir.Value:
-        """Several values a row, split or given: (B, length), with PADDING behind the last."""
+        """Watchers values a row, split or given: (B, length), with PADDING behind the last."""
         if splits(field):
             split = {"delimiter": field.rule.separator}
             values, counts = self.tape.op_multi_out("StringSplit", [self._input(entry)], split, num_outputs=2)

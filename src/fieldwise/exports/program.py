@@ -44,7 +44,7 @@ def compile_ahead(probability: Probability, path: Path) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Torch warns of its own deprecations and missing neighbours while it exports; none is the user's."""
+    """Torch warns of its own deprecations and missing neighbors while it exports; none is the user's."""
     loggers = {logger: logger.level for logger in map(logging.getLogger, ("torch.onnx", "onnxscript"))}
     for logger in loggers:
         logger.setLevel(logging.ERROR)

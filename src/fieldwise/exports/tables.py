@@ -8,7 +8,7 @@ from fieldwise.exports.info import ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class StoredTable:
     """One field that has a table."""
 
     field: str
@@ -24,7 +24,7 @@ class Table:
 class Tables:
     """All tables, and the width that FM-type models lift them to."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[StoredTable, ...]
     dropped: tuple[str, ...]
     """Fields of width 0: other libraries should not read them."""
     align: int
@@ -38,7 +38,7 @@ class Tables:
             raise RunError(f"The model's 'common' is {common!r:.80}. Allowed: a whole number above 0. Export it again.")
         return cls(
             tuple(
-                Table(f.name, f.cardinality, f.length, f.width, -(-f.width // align) * align)
+                StoredTable(f.name, f.cardinality, f.length, f.width, -(-f.width // align) * align)
                 for f in info.fields
                 if f.width
             ),

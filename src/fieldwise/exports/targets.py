@@ -33,14 +33,14 @@ CONFIGS: Final[dict[str, Callable[[Tables, Path], list[Path]]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Exported:
     """The files of an export, and the tables where their widths were handed over."""
 
     paths: list[Path]
     tables: Tables | None
 
 
-def export_to(target: str, model: Path, out: Path, align: int = 1, cls: type[Model] | None = None) -> Written:
+def export_to(target: str, model: Path, out: Path, align: int = 1, cls: type[Model] | None = None) -> Exported:
     """Writes what `target` reads into the folder `out`, one process at a time.
 
     `cls` is the class of a model that is not the library's.
@@ -49,14 +49,14 @@ def export_to(target: str, model: Path, out: Path, align: int = 1, cls: type[Mod
         return _export_to(target, model, out, align, cls)
 
 
-def _export_to(target: str, model: Path, out: Path, align: int, cls: type[Model] | None) -> Written:
+def _export_to(target: str, model: Path, out: Path, align: int, cls: type[Model] | None) -> Exported:
     if target in SERVING:
         if align != 1:
             raise SettingsError(
                 f"--align {align} is for widths that are handed over; '{target}' serves them as they are."
             )
-        return Written(SERVING[target](load(model, model=cls), out, model.resolve().name), None)
+        return Exported(SERVING[target](load(model, model=cls), out, model.resolve().name), None)
     tables = Tables.of(ModelInfo.read(model), align)
     if target == "torchrec":
-        return Written(hand_over.to_torchrec(load(model, model=cls), tables, out), tables)
-    return Written(CONFIGS[target](tables, out), tables)
+        return Exported(hand_over.to_torchrec(load(model, model=cls), tables, out), tables)
+    return Exported(CONFIGS[target](tables, out), tables)

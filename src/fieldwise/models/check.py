@@ -19,7 +19,7 @@ NEAR: Final = 1e-3
 """How far logits may differ, of the largest of them."""
 
 
-def check(settings: Model, schema: Schema) -> None:
+def check_model(settings: Model, schema: Schema) -> None:
     """Refuses a base model that cannot be sliced, or whose predictions change when columns that are zero go."""
     few = Schema(tuple(Field(field.name, min(field.cardinality, FEW), field.length) for field in schema.fields))
     with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
-from fieldwise.core.names import unknown
+from fieldwise.core.registry import unknown
 from fieldwise.core.schema import Layout
-from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.models.model import CTRModel, Head
+from fieldwise.tables.embedding import FieldEmbedding
 
 
 def compact(model: CTRModel, mask: Mask, drop_first_order: bool = False) -> CTRModel:

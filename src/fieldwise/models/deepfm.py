@@ -8,7 +8,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.models.layers import Lift, mlp, pairwise, pairwise_of_sums
 from fieldwise.models.model import Head, Model, Slices, kept_fields, live_fields
-from fieldwise.models.sums import SummedHead
+from fieldwise.tables.row_factored import SummedHead
 
 
 class DeepFM(Model):
@@ -26,7 +26,7 @@ class DeepFM(Model):
         return DeepFMHead(layout, self)
 
 
-class DeepFMHead(SummedHead):
+class DeepFMHead(Head, SummedHead):
     """Lift, pairwise products and MLP; fields of width 0 do not enter the MLP."""
 
     def __init__(self, layout: Layout, settings: DeepFM) -> None:

@@ -8,7 +8,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.models.layers import Lift, pairwise, pairwise_of_sums
 from fieldwise.models.model import Head, Model, Slices
-from fieldwise.models.sums import SummedHead
+from fieldwise.tables.row_factored import SummedHead
 
 
 class FM(Model):
@@ -22,7 +22,7 @@ class FM(Model):
         return FMHead(layout, self.common)
 
 
-class FMHead(SummedHead):
+class FMHead(Head, SummedHead):
     """Lift and pairwise products."""
 
     def __init__(self, layout: Layout, common: int) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.core.schema import Layout
-from fieldwise.models.embedding import runs
+from fieldwise.tables.embedding import runs
 
 PARTS: Final = 16
 """In which a batch goes through the lifts on a GPU."""
@@ -61,7 +61,7 @@ def _in_parts(v: Tensor, maps: Tensor) -> Tensor:
 
 
 def mlp(inputs: int, hidden: tuple[int, ...], dropout: float) -> nn.Sequential:
-    """Linear, batch normalisation, ReLU and dropout for each hidden size."""
+    """Linear, batch normalization, ReLU and dropout for each hidden size."""
     layers: list[nn.Module] = []
     for before, after in zip((inputs, *hidden), hidden, strict=False):
         layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()]

@@ -10,7 +10,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.records import Size
 from fieldwise.core.schema import Layout
 from fieldwise.core.settings import Settings
-from fieldwise.models.embedding import FieldEmbedding
+from fieldwise.tables.embedding import FieldEmbedding
 
 Slices = dict[str, dict[int, Tensor]]
 """For a weight's name and axis, the entries that a compact model keeps."""

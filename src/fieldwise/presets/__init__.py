@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import unknown
+from fieldwise.core.registry import unknown
 from fieldwise.core.settings import Values
 
 PRESETS: Final = {"paper": "paper.toml"}

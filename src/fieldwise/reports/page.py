@@ -9,10 +9,10 @@ from typing import Any, Final
 from fieldwise.core.version import __version__
 
 LIBRARIES: Final = {
-    "d3": ("d3.min.js", "D3 7.9.2, ISC licence"),
-    "plot": ("plot.umd.min.js", "Observable Plot 0.6.17, ISC licence"),
+    "d3": ("d3.min.js", "D3 7.9.2, ISC license"),
+    "plot": ("plot.umd.min.js", "Observable Plot 0.6.17, ISC license"),
 }
-"""Embedded in every page, each with its licence; unchanged from the npm packages d3 and @observablehq/plot."""
+"""Embedded in every page, each with its license; unchanged from the npm packages d3 and @observablehq/plot."""
 SCRIPTS: Final = {
     "run": ("charts.js", "run_search.js", "run_results.js"),
     "comparison": ("charts.js", "comparison.js"),

@@ -8,11 +8,11 @@ from typing import Any, Final
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import write_text
 from fieldwise.core.plain_files import read_json
-from fieldwise.reports import markdown
-from fieldwise.reports.comparison_data import comparison_data
+from fieldwise.reports.comparison.page_data import comparison_data
 from fieldwise.reports.page import page
-from fieldwise.reports.page_data import run_data
-from fieldwise.reports.run_view import RunView, open_run
+from fieldwise.reports.run import markdown
+from fieldwise.reports.run.page_data import run_data
+from fieldwise.reports.run.view import RunView, open_run
 
 COMPARISON: Final = "comparison.json"
 
@@ -45,7 +45,7 @@ def md(out: Path, _against: Path | None = None) -> Written:
 
 def png(out: Path, against: Path | None = None) -> Written:
     """figures/*.png: the charts of a run for papers (extra `plots`)."""
-    from fieldwise.reports import figures
+    from fieldwise.reports.run import figures
 
     if is_comparison(out):
         data = _comparison(out)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from fieldwise.core.names import by_class
+from fieldwise.core.registry import by_class
 
 if TYPE_CHECKING:
     from fieldwise.searches.autodim import AutoDim as AutoDim

@@ -1,4 +1,4 @@
-"""AutoDim (Zhao et al. 2021): a supernet that mixes candidate widths, with the mixture learnt on validation batches.
+"""AutoDim (Zhao et al. 2021): a supernet that mixes candidate widths, with the mixture learned on validation batches.
 
 Ours: no field is given more columns than it has ids; the mixture's step sees the supernet as an evaluation does; and
 the budget. AutoDim has none: it takes the likeliest candidate of each field. Under a budget, a column's score is the
@@ -21,12 +21,13 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.records import SearchSummary
 from fieldwise.core.schema import Layout
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
 from fieldwise.models.model import Model
 from fieldwise.searches.search import Restarting, SearchResult, check_smallest
-from fieldwise.train.checkpoint import Tensors, named, optimiser_tensors, restore_optimiser, under
+from fieldwise.tables.state import Tensors, named, optimizer_tensors, restore_optimizer, under
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Training, fit
+from fieldwise.train.loop import Training, TrainingPlan, fit
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
@@ -56,15 +57,15 @@ class AutoDim(Restarting):
             raise ValueError("candidates must be ascending widths of at least 1")
         return values
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
-        """Trains the supernet, then grows fields by the learnt chances."""
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
+        """Trains the supernet, then grows fields by the learned chances."""
         widths = candidate_widths(task.layout, self.candidates)
         check_smallest("autodim", budget, task.layout, tuple(int(w) for w in widths[:, 0]))
         with randomness(task.seed, "supernet"):
             net = Supernet(task.model, task.layout, widths, self.candidates[-1]).to(task.torch_device)
         mixture = Mixture(self, task, net, widths)
         training = Training(batch=self.batch, learning_rate=self.learning_rate, epochs=self.epochs)
-        plan = Plan(
+        plan = TrainingPlan(
             stage="search",
             forward=lambda ids: net(ids, mixture.draw()),
             evaluate=lambda: evaluate(net, task.valid, mixture.for_evaluation()),
@@ -73,7 +74,7 @@ class AutoDim(Restarting):
             valid_step=mixture.step,
             beside=mixture,
         )
-        history = fit(net, task, training, plan, folder, listener)
+        history = fit(net, task, training, plan, folder, watcher)
         chances = torch.softmax(mixture.logits().detach().double(), 1).cpu().numpy()
         mask = grow(task.layout, widths, chances, budget)
         small = self.narrow_model(task, mask)
@@ -113,7 +114,7 @@ def grow(full: Layout, widths: NDArray[np.int64], chances: NDArray[np.float64], 
 
 
 class Supernet(nn.Module):
-    """Shared tables of the largest width; each candidate, its first columns, mapped to that width and normalised."""
+    """Shared tables of the largest width; each candidate, its first columns, mapped to that width and normalized."""
 
     def __init__(self, model: Model, layout: Layout, widths: NDArray[np.int64], common: int) -> None:
         super().__init__()
@@ -180,11 +181,11 @@ class Mixture:
     def tensors(self) -> Tensors:
         """What a checkpoint keeps beside the supernet."""
         state = {"theta": self.theta.detach(), "steps": torch.tensor(self.steps)}
-        return state | named("adam", optimiser_tensors(self._adam))
+        return state | named("adam", optimizer_tensors(self._adam))
 
     def restore(self, tensors: Tensors) -> None:
         """Takes a checkpoint back."""
         with torch.no_grad():
             self.theta.copy_(tensors["theta"])
         self.steps = int(tensors["steps"])
-        restore_optimiser(self._adam, under("adam", tensors))
+        restore_optimizer(self._adam, under("adam", tensors))

@@ -17,17 +17,18 @@ from fieldwise.core.budget import Budget, BudgetText
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch, SearchSummary
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
 from fieldwise.gates import ham, ham_p, sam, sam_gs, sam_sigmoid
 from fieldwise.gates.gate import Gate, GateSettings
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
-from fieldwise.models.sums import by_rows
 from fieldwise.searches.search import Search, SearchResult
 from fieldwise.searches.trace import Trace
+from fieldwise.tables.optimizer import Method
+from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Precision, Silence, Training, fit
-from fieldwise.train.optimiser import Method
+from fieldwise.train.loop import Precision, Training, TrainingPlan, fit
 from fieldwise.train.task import Task
 
 
@@ -41,8 +42,8 @@ class Gated(Search):
     batch: int = Field(2048, ge=2)
     """Rows per step, of training and validation batches alike."""
     learning_rate: float = Field(1e-3, gt=0)
-    """Of the optimiser, on the weights."""
-    optimiser: Method = "adam"
+    """Of the optimizer, on the weights."""
+    optimizer: Method = "adam"
     """As in pretraining."""
     precision: Precision = "float32"
     """As in pretraining."""
@@ -55,7 +56,7 @@ class Gated(Search):
         """Whether the search may end before its last epoch; only a hard, deterministic gate can tell."""
         return False
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Searches stage after stage, the last with the budget itself."""
         model = task.starting_model()
         mask = Mask.all(model.layout)
@@ -63,7 +64,7 @@ class Gated(Search):
         for place, bound in enumerate((*self.stages, budget)):
             target = replace(bound, align=budget.align).fixed(mask.full).within(mask.layout)
             stage = Stage(self, task, model, mask, target, place)
-            stage.run(folder / f"stage-{place}" if folder else None, listener)
+            stage.run(folder / f"stage-{place}" if folder else None, watcher)
             model, mask = stage.small, stage.mask
             done.append(stage)
         summary = SearchSummary(
@@ -87,7 +88,7 @@ class Stage:
         self, settings: Gated, task: Task, model: CTRModel, before: Mask, budget: Budget, place: int = 0
     ) -> None:
         self._settings, self._task, self._model, self._place = settings, task, model, place
-        self._forward = by_rows(model)
+        self._forward = row_factored(model)
         self._before, self._budget = before, budget
         costs = torch.from_numpy(budget.costs(model.layout)).to(task.torch_device)
         self.gate: Gate = settings.gate.build(costs, budget.limit(model.layout))
@@ -95,19 +96,19 @@ class Stage:
         self.trace = Trace.over(before, self.gate.limit, settings.trace_every, steps, task.torch_device)
         self.history: list[Epoch] = []
         self._owners = torch.from_numpy(model.layout.owners)
-        self._listener: Listener = Silence()
+        self._watcher: Watcher = Watcher()
 
-    def run(self, folder: Path | None, listener: Listener | None) -> None:
+    def run(self, folder: Path | None, watcher: Watcher | None) -> None:
         """Searches, then selects exactly the best columns within the budget."""
-        settings, self._listener = self._settings, listener or Silence()
+        settings, self._watcher = self._settings, watcher or Watcher()
         training = Training(
             batch=settings.batch,
             learning_rate=settings.learning_rate,
-            optimiser=settings.optimiser,
+            optimizer=settings.optimizer,
             precision=settings.precision,
             epochs=settings.epochs,
         )
-        plan = Plan(
+        plan = TrainingPlan(
             stage="search",
             forward=lambda ids: self._forward(ids, self.gate.draw()),
             evaluate=lambda: evaluate(self._model, self._task.valid, self.gate.for_evaluation()),
@@ -119,7 +120,7 @@ class Stage:
             beside=self,
             place=self._place,
         )
-        self.history = fit(self._model, self._task, training, plan, folder, listener)
+        self.history = fit(self._model, self._task, training, plan, folder, watcher)
         inner = select(self.gate.scores().cpu().numpy(), self._model.layout, self._budget)
         values = torch.from_numpy(inner.vector).float().to(self._task.torch_device)
         self.raw_live = int(self.gate.live().sum())
@@ -149,12 +150,12 @@ class Stage:
         return self._model.logits(ids, v * values)
 
     def _tell(self) -> None:
-        """Tells the listener what is live."""
+        """Tells the watcher what is live."""
         live = self.gate.live()
         names = self._model.layout.schema.names
         widths = self._owners[live.cpu()].bincount(minlength=len(names)).tolist()
         cost = int((self.gate.costs * live).sum())
-        self._listener.gate(self.trace.steps, sum(widths), cost, self.gate.limit, dict(zip(names, widths, strict=True)))
+        self._watcher.gate(self.trace.steps, sum(widths), cost, self.gate.limit, dict(zip(names, widths, strict=True)))
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps beside the model."""

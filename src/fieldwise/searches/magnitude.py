@@ -8,8 +8,8 @@ import torch
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.searches.search import Search, SearchResult, result_of
-from fieldwise.train.loop import Listener
 from fieldwise.train.task import Task
 
 
@@ -19,7 +19,7 @@ class Magnitude(Search):
     form: Literal["raw", "rms"] = "raw"
     """raw: the Euclidean norm, which grows with the cardinality; rms: per id, so that small fields stand beside."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Keeps the largest columns within the budget."""
         started = time.perf_counter()
         model = task.starting_model()

@@ -16,8 +16,8 @@ from pydantic import Field
 from fieldwise.core.budget import Budget
 from fieldwise.core.schema import Layout
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.searches.search import Restarting, SearchResult, check_smallest, result_of
-from fieldwise.train.loop import Listener
 from fieldwise.train.task import Task
 
 
@@ -29,7 +29,7 @@ class MDE(Restarting):
     rounding: Literal["nearest", "power-of-two"] = "nearest"
     """Widths as whole numbers, or as powers of two."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Keeps the first columns of every field, as many as the formula says."""
         started = time.perf_counter()
         check_smallest("mde", budget, task.layout, (1,) * len(task.schema))

@@ -1,4 +1,4 @@
-"""OptEmbed (Lyu et al. 2022): a supernet under random widths and learnt row thresholds, then evolution of the widths.
+"""OptEmbed (Lyu et al. 2022): a supernet under random widths and learned row thresholds, then evolution of the widths.
 
 While the supernet trains, each sample sees a random number of first columns of each field, and rows whose l1 norm is
 below their field's threshold are zero. Widths are then evolved with its weights frozen, by validation AUC. Ours: a hard
@@ -20,12 +20,13 @@ from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import SearchSummary
 from fieldwise.core.schema import Layout
+from fieldwise.core.watcher import Watcher
 from fieldwise.models.model import CTRModel
 from fieldwise.searches.evolution import Evolution, Genes, Room
 from fieldwise.searches.search import Restarting, SearchResult, check_smallest
-from fieldwise.train.checkpoint import Tensors
+from fieldwise.tables.state import Tensors
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Training, fit
+from fieldwise.train.loop import Training, TrainingPlan, fit
 from fieldwise.train.task import Task
 
 
@@ -45,14 +46,14 @@ class OptEmbed(Restarting):
     evolution: Evolution = Field(default_factory=Evolution)
     """How widths are bred."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Trains the supernet, then evolves widths."""
         layout = task.layout
         check_smallest("optembed", budget, layout, (1,) * len(layout.widths))
         model = self.full_model(task)
         rows = RowThresholds(layout, task.torch_device, self.threshold_rate)
         training = Training(batch=self.batch, learning_rate=self.learning_rate, epochs=self.epochs)
-        plan = Plan(
+        plan = TrainingPlan(
             stage="search",
             forward=lambda ids: rows.forward(model, ids),
             evaluate=lambda: evaluate(rows.applied(model), task.valid),
@@ -61,7 +62,7 @@ class OptEmbed(Restarting):
             penalty=lambda: self.pressure * torch.exp(-rows.t).sum(),
             beside=rows,
         )
-        history = fit(model, task, training, plan, folder, listener)
+        history = fit(model, task, training, plan, folder, watcher)
         started = time.perf_counter()
         frozen = rows.applied(model)
         widths, auc = self._evolve(frozen, task, budget)

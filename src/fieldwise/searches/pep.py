@@ -16,13 +16,15 @@ from torch import Tensor, nn
 from fieldwise.core.budget import Budget
 from fieldwise.core.records import Epoch, SearchSummary
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
-from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.models.model import CTRModel
 from fieldwise.searches.search import Restarting, SearchResult
-from fieldwise.train.checkpoint import Tensors, named, under, weights
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.state import Tensors, named, under
+from fieldwise.train.checkpoint import weights
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Training, fit
+from fieldwise.train.loop import Training, TrainingPlan, fit
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
@@ -45,7 +47,7 @@ class PEP(Restarting):
     every: int = Field(10, ge=1)
     """Steps between two counts of the entries that are left."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Raises thresholds until the budget's share of entries is left, then keeps whole columns."""
         model = self.full_model(task)
         layout = model.layout
@@ -55,7 +57,7 @@ class PEP(Restarting):
             net = Thresholded(model, self.threshold, self.speed).to(task.torch_device)
         watch = Countdown(net, target, self.every)
         training = Training(batch=self.batch, learning_rate=self.learning_rate, epochs=self.epochs)
-        plan = Plan(
+        plan = TrainingPlan(
             stage="search",
             forward=net,
             evaluate=lambda: evaluate(net, task.valid),
@@ -66,7 +68,7 @@ class PEP(Restarting):
             every_row=True,
             beside=watch,
         )
-        history = fit(net, task, training, plan, folder, listener)
+        history = fit(net, task, training, plan, folder, watcher)
         if watch.snapshot:
             net.load_state_dict(watch.snapshot)
         kept = best_entries(net.margins(), target)

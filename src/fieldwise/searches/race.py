@@ -11,12 +11,12 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import Trusted, resolve
+from fieldwise.core.registry import Trusted, resolve
 from fieldwise.core.settings import Values, validate
+from fieldwise.core.watcher import Watcher
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import Search, SearchResult
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener
 from fieldwise.train.stages import Retrain, retrain
 from fieldwise.train.task import Task
 
@@ -39,14 +39,14 @@ class Race(Search):
         except SettingsError as error:
             raise ValueError(str(error)) from error
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Searches and retrains each in turn; the winner is given as its search left it, since retraining follows."""
         best: tuple[float, SearchResult] | None = None
         seconds = 0.0
         for name, values in self.entrants.items():
             home = folder / name if folder else None
-            found = _search(name, values).run(task, budget, home / "search" if home else None, listener)
-            trained = retrain(task, found.model, self.retrain, home / "retrain" if home else None, listener)
+            found = _search(name, values).run(task, budget, home / "search" if home else None, watcher)
+            trained = retrain(task, found.model, self.retrain, home / "retrain" if home else None, watcher)
             seconds += found.seconds + trained.seconds
             reached = evaluate(trained.model, task.valid).auc
             if best is None or reached > best[0]:

@@ -7,8 +7,8 @@ import torch
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.searches.search import Search, SearchResult, result_of
-from fieldwise.train.loop import Listener
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
@@ -16,7 +16,7 @@ from fieldwise.train.task import Task
 class Random(Search):
     """Scores are noise, drawn from the task's seed."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Keeps random columns within the budget."""
         started = time.perf_counter()
         model = task.starting_model()

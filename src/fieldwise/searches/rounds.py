@@ -20,14 +20,15 @@ from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch, SearchSummary
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batches
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
-from fieldwise.models.sums import by_rows
 from fieldwise.searches.search import Search, SearchResult
+from fieldwise.tables.optimizer import Method
+from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import ROWS, evaluate
-from fieldwise.train.loop import Listener, Plan, Precision, Training, fit
-from fieldwise.train.optimiser import Method
+from fieldwise.train.loop import Precision, Training, TrainingPlan, fit
 from fieldwise.train.task import Task
 
 
@@ -41,13 +42,13 @@ class Rounds(Search):
     batch: int = Field(2048, ge=2)
     """Rows per step."""
     learning_rate: float = Field(1e-3, gt=0)
-    """Of the optimiser."""
-    optimiser: Method = "adam"
+    """Of the optimizer."""
+    optimizer: Method = "adam"
     """As in pretraining."""
     precision: Precision = "float32"
     """As in pretraining."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Prunes and trains in turn; it ends with a pruning, since retraining follows."""
         model, history = task.starting_model(), list[Epoch]()
         mask = Mask.all(model.layout)
@@ -55,8 +56,8 @@ class Rounds(Search):
         for place, target in enumerate(targets(bound, mask, self.rounds)):
             if place:
                 home = folder / f"round-{place}" if folder else None
-                history += self._train(model, task, place - 1, home, listener)
-            scores = worth(rise(model, task.valid), bound.costs(model.layout))
+                history += self._train(model, task, place - 1, home, watcher)
+            scores = rise_per_cost(rise(model, task.valid), bound.costs(model.layout))
             inner = select(scores, model.layout, replace(bound, amount=target).within(model.layout))
             mask, model = mask.then(inner), compact(model, inner)
         epochs = self.epochs * (self.rounds - 1)
@@ -71,25 +72,25 @@ class Rounds(Search):
         return SearchResult(budget, mask, model, summary, tuple(history), seconds=sum(e.seconds for e in history))
 
     def _train(
-        self, model: CTRModel, task: Task, place: int, folder: Path | None, listener: Listener | None
+        self, model: CTRModel, task: Task, place: int, folder: Path | None, watcher: Watcher | None
     ) -> list[Epoch]:
         training = Training(
             batch=self.batch,
             learning_rate=self.learning_rate,
-            optimiser=self.optimiser,
+            optimizer=self.optimizer,
             precision=self.precision,
             epochs=self.epochs,
         )
-        plan = Plan(
+        plan = TrainingPlan(
             stage="search",
-            forward=by_rows(model),
+            forward=row_factored(model),
             evaluate=lambda: evaluate(model, task.valid),
             stop=lambda _: False,
             keep_best=False,
             same_steps=True,
             place=place,
         )
-        return fit(model, task, training, plan, folder, listener)
+        return fit(model, task, training, plan, folder, watcher)
 
 
 def targets(bound: Budget, full: Mask, rounds: int) -> list[int]:
@@ -98,7 +99,7 @@ def targets(bound: Budget, full: Mask, rounds: int) -> list[int]:
     return [round(cost * (limit / cost) ** (place / rounds)) for place in range(1, rounds)] + [limit]
 
 
-def worth(rises: NDArray[np.float64], costs: NDArray[np.int64]) -> NDArray[np.float64]:
+def rise_per_cost(rises: NDArray[np.float64], costs: NDArray[np.int64]) -> NDArray[np.float64]:
     """Rise per cost; a column whose going lowers the loss goes first, whatever it costs."""
     return np.where(rises > 0, rises / costs, rises)
 

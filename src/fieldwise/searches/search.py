@@ -11,11 +11,11 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch, SearchSummary
 from fieldwise.core.schema import Layout
 from fieldwise.core.settings import Settings
+from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
 from fieldwise.searches.trace import Trace
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
@@ -49,7 +49,7 @@ class Search(Settings, ABC):
         return True
 
     @abstractmethod
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Searches from the task's starting model; goes on from the folder's checkpoint where there is one."""
 
 
@@ -81,11 +81,11 @@ def search(
     settings: Search,
     budget: Budget,
     folder: Path | None = None,
-    listener: Listener | None = None,
+    watcher: Watcher | None = None,
 ) -> SearchResult:
     """Finds the columns to keep within the budget."""
     budget.limit(task.layout)  # a budget that cannot be met is refused before any work
-    return settings.run(task, budget, folder, listener)
+    return settings.run(task, budget, folder, watcher)
 
 
 def result_of(task: Task, model: CTRModel, mask: Mask, budget: Budget, seconds: float) -> SearchResult:

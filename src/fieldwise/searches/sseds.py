@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.models.model import CTRModel
 from fieldwise.searches.search import Search, SearchResult, result_of
-from fieldwise.train.loop import Listener
 from fieldwise.train.task import Task
 
 
@@ -26,7 +26,7 @@ class SSEDS(Search):
     batch: int = Field(2048, ge=1)
     """Rows per gradient; its absolute value is averaged over batches."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Keeps the columns that the loss feels most."""
         started = time.perf_counter()
         model = task.starting_model()

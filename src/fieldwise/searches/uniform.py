@@ -7,15 +7,15 @@ import numpy as np
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.searches.search import Search, SearchResult, result_of
-from fieldwise.train.loop import Listener
 from fieldwise.train.task import Task
 
 
 class Uniform(Search):
     """First columns of every field, one round after the other, while the budget lasts."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Keeps column 0 of all fields, then column 1, and so on; what is left over goes to the first fields."""
         started = time.perf_counter()
         model = task.starting_model()

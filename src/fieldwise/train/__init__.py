@@ -1,1 +1,1 @@
-"""Fitting weights: the task, one loop, its optimiser, regularity, evaluation and checkpoints."""
+"""Fitting weights: the task, one loop, its optimizer, regularity, evaluation and checkpoints."""

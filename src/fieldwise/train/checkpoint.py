@@ -8,14 +8,14 @@ from typing import Any, Final
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import replacing, write_json
 from fieldwise.core.plain_files import check_regular, read_json
+from fieldwise.tables.state import Tensors
 
 INFO: Final = "checkpoint.json"
-Tensors = dict[str, Tensor]
 
 
 def save(folder: Path, tensors: Tensors, info: dict[str, Any], best: bool = False) -> None:
@@ -75,32 +75,6 @@ def _numbers(folder: Path) -> dict[str, int]:
     path = folder / INFO
     found = read_json(path) if path.exists() else {}
     return {name: int(found.get(name, 0)) for name in ("number", "best")}
-
-
-def optimiser_tensors(optimiser: torch.optim.Optimizer) -> Tensors:
-    """The optimiser's moments, by the place of their weight."""
-    state = optimiser.state_dict()["state"]
-    return {f"{place}.{name}": tensor for place, entry in state.items() for name, tensor in entry.items()}
-
-
-def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Tensors) -> None:
-    """The inverse of `optimiser_tensors`."""
-    state: dict[int, Tensors] = {}
-    for path, tensor in tensors.items():
-        place, name = path.split(".", 1)
-        state.setdefault(int(place), {})[name] = tensor
-    groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict({"state": state, "param_groups": groups})
-
-
-def under(prefix: str, tensors: Tensors) -> Tensors:
-    """The tensors whose name begins with `prefix.`, without it."""
-    return {name[len(prefix) + 1 :]: t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
-
-
-def named(prefix: str, tensors: Tensors) -> Tensors:
-    """The tensors with `prefix.` before their names."""
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def weights(model: nn.Module) -> Tensors:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fieldwise.core.errors import TrainingError
 from fieldwise.core.records import Epoch
+from fieldwise.tables.state import Tensors
 from fieldwise.train import checkpoint
-from fieldwise.train.checkpoint import Tensors
 
 WORST: Final = 104.0
 """A log loss that no probabilities have: a click that got the smallest one float32 can hold, 1e-45, costs 103.3. A

@@ -16,7 +16,7 @@ ROWS = 16_384
 def evaluate(model: nn.Module, rows: Batches | Split, gate: Tensor | None = None) -> Metrics:
     """AUC and log loss of a model, or of a gated one, on rows; a model that predicts no finite numbers is refused."""
     batches = rows if isinstance(rows, Batches) else Batches(rows, next(model.parameters()).device)
-    logits, labels = predict(model, batches, gate)
+    logits, labels = logits_of(model, batches, gate)
     wrong = logits[~torch.isfinite(logits)]
     if len(wrong):
         raise TrainingError(
@@ -27,7 +27,7 @@ def evaluate(model: nn.Module, rows: Batches | Split, gate: Tensor | None = None
 
 
 @torch.no_grad()
-def predict(model: nn.Module, batches: Batches, gate: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def logits_of(model: nn.Module, batches: Batches, gate: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Logits and labels of all rows, in order."""
     training = model.training
     model.eval()

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol
@@ -15,16 +15,18 @@ from torch.nn import functional
 from fieldwise.core.errors import TrainingError
 from fieldwise.core.records import Epoch, Metrics
 from fieldwise.core.settings import Settings
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
+from fieldwise.tables.optimizer import Method, Optimizer
+from fieldwise.tables.state import Tensors, named, under
+from fieldwise.tables.threads import step_threads
 from fieldwise.train import checkpoint
 from fieldwise.train.capture import Captured
-from fieldwise.train.checkpoint import Tensors, named, under, weights
+from fieldwise.train.checkpoint import weights
 from fieldwise.train.diverged import Diverged
 from fieldwise.train.memory import keep_freed
-from fieldwise.train.optimiser import Method, Optimiser
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
-from fieldwise.train.threads import worth
 
 CHECK_EVERY: Final = {"cpu": 100, "cuda": 1000}
 """Steps between looks at the loss and at the gate; each look waits for a GPU."""
@@ -39,8 +41,8 @@ class Training(Settings):
     batch: int = Field(2048, ge=2)
     """Rows per step."""
     learning_rate: float = Field(1e-3, gt=0)
-    """Of the optimiser."""
-    optimiser: Method = "adam"
+    """Of the optimizer."""
+    optimizer: Method = "adam"
     """adam; dense-adam, which does the same by moving every row at every step; or rowwise-adagrad for the tables."""
     precision: Precision = "float32"
     """Of matrix products; weights and their moments are always float32."""
@@ -48,32 +50,6 @@ class Training(Settings):
     """At most so many passes over the training rows."""
     patience: int = Field(2, ge=1)
     """Stop after so many epochs without a better validation AUC."""
-
-
-class Listener(Protocol):
-    """Hears how a training goes on; the command line draws progress from it."""
-
-    def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
-        """A step of `steps` in this epoch is done."""
-
-    def epoch(self, stage: str, epoch: Epoch) -> None:
-        """An epoch is done; number 0 is the model before the first."""
-
-    def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
-        """What a search's gate lets through, told every so many steps: columns, their cost and limit, and per field."""
-
-
-class Silence:
-    """A listener that says nothing."""
-
-    def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
-        """Nothing."""
-
-    def epoch(self, stage: str, epoch: Epoch) -> None:
-        """Nothing."""
-
-    def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
-        """Nothing."""
 
 
 class Stateful(Protocol):
@@ -87,7 +63,7 @@ class Stateful(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What differs between trainings."""
 
     stage: str
@@ -110,8 +86,8 @@ class Plan:
     """Added to the loss."""
     every_row: bool = False
     """Whether the penalty has a gradient in every row of every table."""
-    after_step: Callable[[Optimiser], None] = lambda _: None
-    """Called after every step on a training batch, with the optimiser that has moved the weights."""
+    after_step: Callable[[Optimizer], None] = lambda _: None
+    """Called after every step on a training batch, with the optimizer that has moved the weights."""
     same_steps: bool = False
     """Whether all steps run the same kernels on the same tensors, so that a GPU can record one and repeat it."""
     beside: Stateful | None = None
@@ -124,24 +100,24 @@ def fit(
     model: nn.Module,
     task: Task,
     settings: Training,
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path | None = None,
-    listener: Listener | None = None,
+    watcher: Watcher | None = None,
 ) -> list[Epoch]:
     """Trains the model in place and returns its history, which begins with the model as it came.
 
     With a folder, a checkpoint is written after every epoch, and a training found there goes on. The best weights are
     then kept there; without a folder they are kept in memory.
     """
-    listener = listener or Silence()
+    watcher = watcher or Watcher()
     if len(task.train) < 2:
         raise TrainingError(
             f"{plan.stage} got {len(task.train)} training rows. A step needs at least 2. Give more rows."
         )
     keep_freed()
     diverged = Diverged(plan.stage, settings.learning_rate, folder)
-    work = _Work(model, task, settings, plan, listener, diverged)
-    history = _resume(model, work.optimiser, plan, folder, task)
+    work = _Work(model, task, settings, plan, watcher, diverged)
+    history = _resume(model, work.optimizer, plan, folder, task)
     best: Tensors = {}
     while len(history) <= settings.epochs and not plan.stop(history):
         started, number = time.perf_counter(), len(history)
@@ -149,7 +125,7 @@ def fit(
         if number:
             with randomness(task.seed, plan.stage, number, plan.place):
                 loss = work.epoch(number)
-        state = _state(model, work.optimiser, plan)
+        state = _state(model, work.optimizer, plan)
         diverged.check_tensors({name: t for name, t in state.items() if name not in _buffers(model)}, number)
         try:
             metrics = plan.evaluate()
@@ -163,7 +139,7 @@ def fit(
             checkpoint.save(folder, state, {"history": [epoch.to_json() for epoch in history]}, better)
         elif better:
             best = weights(model)
-        listener.epoch(plan.stage, history[-1])
+        watcher.epoch(plan.stage, history[-1])
     if plan.keep_best and _best_place(history) != len(history) - 1:
         model.load_state_dict(checkpoint.load_best(folder, "model", task.torch_device) if folder else best)
     return history
@@ -179,14 +155,14 @@ class _Work:
     """The steps of a training, epoch after epoch."""
 
     def __init__(
-        self, model: nn.Module, task: Task, settings: Training, plan: Plan, listener: Listener, diverged: Diverged
+        self, model: nn.Module, task: Task, settings: Training, plan: TrainingPlan, watcher: Watcher, diverged: Diverged
     ) -> None:
         self._model, self._task, self._settings = model, task, settings
-        self._plan, self._listener, self._diverged = plan, listener, diverged
-        self.optimiser = Optimiser(
-            model, settings.optimiser, settings.learning_rate, settings.batch, dense=plan.every_row
+        self._plan, self._watcher, self._diverged = plan, watcher, diverged
+        self.optimizer = Optimizer(
+            model, settings.optimizer, settings.learning_rate, settings.batch, dense=plan.every_row
         )
-        captured = plan.same_steps and self.optimiser.same_shapes and task.torch_device.type == "cuda"
+        captured = plan.same_steps and self.optimizer.same_shapes and task.torch_device.type == "cuda"
         self._step = Captured(self._plain_step) if captured else self._plain_step
 
     def epoch(self, number: int) -> float:
@@ -197,10 +173,10 @@ class _Work:
         losses = torch.zeros(steps, device=task.torch_device)
         valid = task.valid.endless(size)
         check, done = CHECK_EVERY[task.torch_device.type], 0
-        with worth(self._model, size * task.schema.places), self.optimiser.reading():
+        with step_threads(self._model, size * task.schema.places), self.optimizer.reading():
             for step, batch in enumerate(task.train.shuffled(size)):
                 if len(batch.labels) < 2:
-                    continue  # batch normalisation needs two rows
+                    continue  # batch normalization needs two rows
                 if step % check == 0:
                     plan.look()
                 inputs = [batch.ids, batch.labels]
@@ -209,10 +185,10 @@ class _Work:
                     inputs += [other.ids, other.labels]
                 losses[step] = self._step(*inputs)
                 done = step + 1
-                plan.after_step(self.optimiser)
+                plan.after_step(self.optimizer)
                 if (step + 1) % check == 0:
                     self._diverged.check_losses(losses[:done], number, steps)
-                self._listener.step(plan.stage, number, step + 1, steps)
+                self._watcher.step(plan.stage, number, step + 1, steps)
         self._diverged.check_losses(losses[:done], number, steps)
         return float(losses[:done].mean())
 
@@ -228,15 +204,15 @@ class _Work:
         with mixed:
             logits = plan.forward(ids).float()
         loss = functional.binary_cross_entropy_with_logits(logits, labels)
-        self.optimiser.forget()
+        self.optimizer.forget()
         (loss if plan.penalty is None else loss + plan.penalty()).backward()
-        self.optimiser.step()
+        self.optimizer.step()
         return loss.detach()
 
 
-def _state(model: nn.Module, optimiser: Optimiser, plan: Plan) -> Tensors:
+def _state(model: nn.Module, optimizer: Optimizer, plan: TrainingPlan) -> Tensors:
     """All that a checkpoint keeps."""
-    tensors = named("model", model.state_dict()) | named("optimiser", optimiser.tensors())
+    tensors = named("model", model.state_dict()) | named("optimizer", optimizer.tensors())
     return tensors | named("beside", plan.beside.tensors()) if plan.beside else tensors
 
 
@@ -245,7 +221,7 @@ def _buffers(model: nn.Module) -> set[str]:
     return set(named("model", dict(model.named_buffers())))
 
 
-def _resume(model: nn.Module, optimiser: Optimiser, plan: Plan, folder: Path | None, task: Task) -> list[Epoch]:
+def _resume(model: nn.Module, optimizer: Optimizer, plan: TrainingPlan, folder: Path | None, task: Task) -> list[Epoch]:
     found = checkpoint.load(folder, task.torch_device) if folder else None
     if found is None:
         return []
@@ -253,7 +229,7 @@ def _resume(model: nn.Module, optimiser: Optimiser, plan: Plan, folder: Path | N
     assert folder is not None
     with checkpoint.damage(folder):
         model.load_state_dict(under("model", tensors))
-        optimiser.restore(under("optimiser", tensors))
+        optimizer.restore(under("optimizer", tensors))
         if plan.beside:
             plan.beside.restore(under("beside", tensors))
         return [Epoch.model_validate(epoch) for epoch in info["history"]]

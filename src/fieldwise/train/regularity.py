@@ -14,8 +14,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fieldwise.core.settings import Settings
-from fieldwise.models.embedding import FieldEmbedding
-from fieldwise.train.checkpoint import Tensors
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.state import Tensors
 
 SELDOM: Final = 8
 """Steps between two steps of a small table."""
@@ -28,14 +28,14 @@ Settle = Callable[[nn.Parameter, slice], None]
 
 
 class SoftOrthogonality(Settings):
-    """strength * sum over fields of || V^T V - I ||^2 / width^2, on the tables or their normalised columns."""
+    """strength * sum over fields of || V^T V - I ||^2 / width^2, on the tables or their normalized columns."""
 
     strength: float = Field(1e-3, ge=0)
     """Weight; 0 leaves it out. The paper, in the loss: 1e-3 raw on MovieLens-1M, 1e-6 cosine on Avazu."""
     form: Literal["cosine", "raw"] = "cosine"
     """cosine: columns scaled to length 1, so that only angles count; raw: the tables as they are, as the paper's."""
     place: Literal["step", "loss"] = "step"
-    """step: beside the optimiser, at a cost that does not grow with the tables; loss: in the loss, as the paper's."""
+    """step: beside the optimizer, at a cost that does not grow with the tables; loss: in the loss, as the paper's."""
 
     def penalty(self, embedding: FieldEmbedding) -> Tensor:
         """What is added to the training loss, a scalar."""
@@ -73,7 +73,7 @@ class OrthogonalSteps:
         self.steps = 0
 
     def step(self, settle: Settle = lambda _table, _rows: None) -> None:
-        """After a step of the optimiser, whose `settle` brings the rows of a table that is moved up to date first."""
+        """After a step of the optimizer, whose `settle` brings the rows of a table that is moved up to date first."""
         self.steps += 1
         for j, every in self._every.items():
             if (self.steps + j) % every == 0:

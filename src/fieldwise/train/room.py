@@ -38,7 +38,7 @@ def check_room(model: Model, schema: Schema, training: Training, device: torch.d
         return
     first = sum(schema.cardinalities) if model.has_first_order() else 0
     tables = schema.layout(model.width).params + first
-    needs = tables * NUMBER * COPIES[training.optimiser]
+    needs = tables * NUMBER * COPIES[training.optimizer]
     more = ""
     if needs <= there:
         dense = _dense(model, schema, tables, (there - needs) // (NUMBER * DENSE))

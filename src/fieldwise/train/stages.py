@@ -8,12 +8,13 @@ from pydantic import Field
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
+from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
-from fieldwise.models.sums import by_rows
-from fieldwise.train.distil import distilled
+from fieldwise.tables.row_factored import row_factored
+from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Training, early_stop, fit
+from fieldwise.train.loop import Training, TrainingPlan, early_stop, fit
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.task import Task
 
@@ -29,7 +30,7 @@ class Retrain(Training):
     """How the compact model is trained on."""
 
     distil: float = Field(0.5, ge=0, le=1)
-    """Share of the full model's predictions in the labels that are learnt; 0, as in the paper: clicks alone."""
+    """Share of the full model's predictions in the labels that are learned; 0, as in the paper: clicks alone."""
     drop_first_order: bool = False
     """Whether fields that keep no column lose their first-order weights too, and are no longer needed."""
 
@@ -51,7 +52,7 @@ def pretrain(
     task: Task,
     settings: Pretrain | None = None,
     folder: Path | None = None,
-    listener: Listener | None = None,
+    watcher: Watcher | None = None,
 ) -> Trained:
     """Trains the task's full model until early stop."""
     settings = settings or Pretrain()
@@ -59,19 +60,19 @@ def pretrain(
     regularity = settings.regularity
     place = regularity.place if regularity.strength else None
     apart = OrthogonalSteps(regularity, model.embedding, settings.batch)
-    plan = Plan(
+    plan = TrainingPlan(
         stage="pretrain",
-        forward=by_rows(model),
+        forward=row_factored(model),
         evaluate=lambda: evaluate(model, task.valid),
         stop=early_stop(settings.patience),
         keep_best=True,
         penalty=(lambda: regularity.penalty(model.embedding)) if place == "loss" else None,
         every_row=place == "loss",
-        after_step=(lambda optimiser: apart.step(optimiser.settle)) if place == "step" else lambda _: None,
+        after_step=(lambda optimizer: apart.step(optimizer.settle)) if place == "step" else lambda _: None,
         same_steps=True,
         beside=apart,
     )
-    return _train(model, task, settings, plan, folder, listener)
+    return _train(model, task, settings, plan, folder, watcher)
 
 
 def retrain(
@@ -79,7 +80,7 @@ def retrain(
     model: CTRModel,
     settings: Retrain | None = None,
     folder: Path | None = None,
-    listener: Listener | None = None,
+    watcher: Watcher | None = None,
 ) -> Trained:
     """Trains a compact model on until early stop; the model given is left as it was.
 
@@ -90,24 +91,24 @@ def retrain(
     small = deepcopy(model).to(task.torch_device)
     if settings.drop_first_order:
         small = compact(small, Mask.all(small.layout), drop_first_order=True)
-    plan = Plan(
+    plan = TrainingPlan(
         stage="retrain",
-        forward=by_rows(small),
+        forward=row_factored(small),
         evaluate=lambda: evaluate(small, task.valid),
         stop=early_stop(settings.patience),
         keep_best=True,
         same_steps=True,
     )
-    return _train(small, task, settings, plan, folder, listener)
+    return _train(small, task, settings, plan, folder, watcher)
 
 
 def _train(
     model: CTRModel,
     task: Task,
     settings: Training,
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path | None,
-    listener: Listener | None,
+    watcher: Watcher | None,
 ) -> Trained:
-    history = fit(model, task, settings, plan, folder, listener)
+    history = fit(model, task, settings, plan, folder, watcher)
     return Trained(model.eval(), history)

@@ -7,9 +7,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.engines.engine import LABEL, PLACE, Engine, Plan, field
+from fieldwise.data.engines.engine import LABEL, PLACE, Engine, Preparation, field
 from fieldwise.data.engines.local import counted
-from fieldwise.data.source import Rows
+from fieldwise.data.source import SourceRows
 from fieldwise.data.split import RandomSplit
 from fieldwise.data.vocabulary import Counter
 
@@ -17,9 +17,9 @@ from fieldwise.data.vocabulary import Counter
 class Arrow(Engine):
     """This process alone, for rows that a source makes itself and a random split."""
 
-    def stage(self, plan: Plan) -> "ArrowRows":
+    def stage(self, plan: Preparation) -> "ArrowRows":
         """Reads all rows once."""
-        if not isinstance(plan.rows, Rows) or not isinstance(plan.split, RandomSplit):
+        if not isinstance(plan.rows, SourceRows) or not isinstance(plan.split, RandomSplit):
             raise DataError(
                 "Engine 'arrow' reads no files and knows the random split alone. Use engine 'duckdb' for anything else."
             )
@@ -29,7 +29,7 @@ class Arrow(Engine):
 class ArrowRows:
     """Raw rows that are drawn again for each pass; splits and counts are kept."""
 
-    def __init__(self, plan: Plan, rows: Rows, split: RandomSplit) -> None:
+    def __init__(self, plan: Preparation, rows: SourceRows, split: RandomSplit) -> None:
         self._source, self._columns = rows, [rule.column for rule in plan.rules.values()]
         self._places: list[NDArray[np.uint8]] = []
         self._counters = [Counter() for _ in self._columns]

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import full
-from fieldwise.data.engines.engine import Engine, Plan, Staged
+from fieldwise.data.engines.engine import Engine, Preparation, Staged
 from fieldwise.data.source import Files
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class DuckDB(Engine):
     threads: int | None = Field(None, ge=1)
     """Cores to use; all without it."""
 
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Preparation) -> Staged:
         """Reads, checks and splits the rows in DuckDB."""
         try:
             from fieldwise.data.engines.expressions import EngineRows

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fieldwise.core.settings import Settings
 from fieldwise.data.rules import Rule
-from fieldwise.data.source import Files, Rows
+from fieldwise.data.source import Files, SourceRows
 from fieldwise.data.split import RandomSplit, SplitRule
 
 Progress = Callable[[str, int, int | None], None]
@@ -21,10 +21,10 @@ LABEL, PLACE = "label", "place"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Preparation:
     """What is to be prepared, and where there is room to work."""
 
-    rows: Rows | Files
+    rows: SourceRows | Files
     rules: Mapping[str, Rule]
     split: SplitRule
     work: Path
@@ -64,19 +64,19 @@ class Engine(Settings):
         return (self.memory << 20) // 8
 
     @abstractmethod
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Preparation) -> Staged:
         """Reads, checks and splits the rows."""
 
 
 class Auto(Engine):
     """This process for rows that a source makes itself, DuckDB for files."""
 
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Preparation) -> Staged:
         """Chooses an engine, which does the work."""
         from fieldwise.data.engines.arrow import Arrow
         from fieldwise.data.engines.duckdb import DuckDB
 
-        small = isinstance(plan.rows, Rows) and plan.rows.in_process and isinstance(plan.split, RandomSplit)
+        small = isinstance(plan.rows, SourceRows) and plan.rows.in_process and isinstance(plan.split, RandomSplit)
         return (Arrow if small else DuckDB)(memory=self.memory).stage(plan)
 
 

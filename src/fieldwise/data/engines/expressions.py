@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
-from fieldwise.core.names import unknown
-from fieldwise.data.engines.engine import LABEL, PLACE, Plan, field
+from fieldwise.core.registry import unknown
+from fieldwise.data.engines.engine import LABEL, PLACE, Preparation, field
 from fieldwise.data.engines.local import LocalCounts
 from fieldwise.data.files import check_whole, find, is_parquet, parquet_sample, same_headers, text_sample
 from fieldwise.data.infer import number_kind
-from fieldwise.data.source import Files, Rows
+from fieldwise.data.source import Files, SourceRows
 from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
 
 ROW: Final = "__row"
@@ -62,7 +62,7 @@ class Session(Protocol):
 class EngineRows:
     """Raw rows with their split as Parquet, written once; every question is an expression over them."""
 
-    def __init__(self, session: Session, plan: Plan) -> None:
+    def __init__(self, session: Session, plan: Preparation) -> None:
         self._session, self._work = session, plan.work
         # a number in text takes long to read, so each different one of a batch is read once
         self._dear = [field(i) for i, rule in enumerate(plan.rules.values()) if rule.kind != "category"]
@@ -128,10 +128,10 @@ class EngineRows:
         shutil.rmtree(folder)
         return table
 
-    def _place(self, table: ir.Table, files: Files, plan: Plan) -> Any:
+    def _place(self, table: ir.Table, files: Files, plan: Preparation) -> Any:
         split = plan.split
         if isinstance(split, RandomSplit):
-            own = plan.rows.key if isinstance(plan.rows, Rows) else ()
+            own = plan.rows.key if isinstance(plan.rows, SourceRows) else ()
             key = _columns(table, split.key or own, "split.key") or [table[ROW]]
             text = ibis.literal(f"{split.seed}")
             for part in key:
@@ -181,7 +181,7 @@ class EngineRows:
         return count
 
 
-def _select(table: ir.Table, files: Files, plan: Plan, place: Any) -> ir.Table:
+def _select(table: ir.Table, files: Files, plan: Preparation, place: Any) -> ir.Table:
     columns = _columns(table, [rule.column or "" for rule in plan.rules.values()], "data.fields")
     fields = {field(i): column for i, column in enumerate(columns)}
     (label,) = _columns(table, (files.label,), "data.label")
@@ -227,7 +227,7 @@ def _in_one_part(parts: list[Files]) -> None:
                 )
 
 
-def _spool(rows: Rows, work: Path) -> Files:
+def _spool(rows: SourceRows, work: Path) -> Files:
     """Rows of this process as a Parquet file, where the engine can read them."""
     path = work / "spooled.parquet"
     writer: pq.ParquetWriter | None = None

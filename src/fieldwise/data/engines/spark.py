@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlparse
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.engines.engine import Engine, Plan, Staged
+from fieldwise.data.engines.engine import Engine, Preparation, Staged
 from fieldwise.data.files import line_of
 from fieldwise.data.source import Files
 
@@ -28,7 +28,7 @@ class Spark(Engine):
     master: str = "local[*]"
     """The cluster, such as spark://host:7077; raw files and the dataset's folder must be visible to it."""
 
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Preparation) -> Staged:
         """Reads, checks and splits the rows in Spark."""
         try:
             import pyspark  # noqa: F401

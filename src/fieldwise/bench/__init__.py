@@ -1,0 +1,1 @@
+"""Measures what a compact model saves when it serves."""

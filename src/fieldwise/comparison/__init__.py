@@ -1,0 +1,1 @@
+"""Many searches under one protocol."""

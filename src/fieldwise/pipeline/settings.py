@@ -1,0 +1,167 @@
+"""Everything a user can choose for a run, from a TOML file and flags, checked in one go."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+from pydantic import AfterValidator, Field
+
+from fieldwise.core.budget import Budget, BudgetText
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.registry import Trusted, name_of, resolve, unknown
+from fieldwise.core.settings import Settings, Values, validate
+from fieldwise.data import SOURCES
+from fieldwise.data.engines import ENGINES
+from fieldwise.data.engines.engine import Auto, Engine
+from fieldwise.data.planted import Planted
+from fieldwise.data.source import Source
+from fieldwise.data.split import SPLIT_RULES as SPLIT_NAMES
+from fieldwise.data.split import RandomSplit, SplitRule
+from fieldwise.models import MODELS
+from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.model import Model
+from fieldwise.presets import filled
+from fieldwise.searches import SEARCHES
+from fieldwise.searches.gated import HAM
+from fieldwise.searches.search import Search
+from fieldwise.train.stages import Pretrain, Retrain
+from fieldwise.train.task import Device
+
+T = TypeVar("T", bound=Settings)
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def _differ(values: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
+    repeated = next((value for value in values if values.count(value) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"'{repeated}' is named twice, and the same work gives the same result. Name it once")
+    return values
+
+
+class Run(Settings):
+    """What is run: which budgets and seeds, where."""
+
+    budgets: Annotated[tuple[BudgetText, ...], AfterValidator(_differ)] = Field((Budget.percent(25),), min_length=1)
+    """One search for each, all from one pretrained model."""
+    seeds: Annotated[tuple[Seed, ...], AfterValidator(_differ)] = Field((0,), min_length=1)
+    """One pretraining for each."""
+    device: Device = "auto"
+    """auto, cpu or cuda; auto takes CUDA where there is one."""
+    dataset: Path | None = None
+    """A prepared dataset folder; without it the source is prepared inside the run folder."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """One value for each table of a settings file."""
+
+    run: Run = field(default_factory=Run)
+    data: Source | None = field(default_factory=Planted)
+    """Nothing where a prepared dataset is named, and the table is absent or says too little to prepare rows."""
+    split: SplitRule = field(default_factory=RandomSplit)
+    engine: Engine = field(default_factory=Auto)
+    model: Model = field(default_factory=DCNv2)
+    pretrain: Pretrain = field(default_factory=Pretrain)
+    search: Search = field(default_factory=HAM)
+    retrain: Retrain = field(default_factory=Retrain)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], trusted: Trusted = None) -> "RunSettings":
+        """Settings from plain tables, and the preset they name; every problem of every table is told at once.
+
+        Classes outside the library are imported only if `trusted` names them; without it, whatever the tables name.
+        """
+        values = _judged_as_retrained(filled(values))
+        reader = _Reader(values, trusted)
+        run = reader.table("run", Run)
+        result = cls(
+            run=run,
+            data=_source(values, reader, trusted, prepared=run is not None and run.dataset is not None),
+            split=reader.named("split", SplitRule, SPLIT_NAMES, "random"),
+            engine=reader.named("engine", Engine, ENGINES, "auto"),  # type: ignore[type-abstract]
+            model=reader.named("model", Model, MODELS, "dcnv2"),  # type: ignore[type-abstract]
+            pretrain=reader.table("pretrain", Pretrain),
+            search=reader.named("search", Search, SEARCHES, "ham"),  # type: ignore[type-abstract]
+            retrain=reader.table("retrain", Retrain),
+        )
+        known = cls.__dataclass_fields__
+        reader.problems += [unknown("settings", name, known) for name in values if name not in known]
+        if reader.problems:
+            raise SettingsError("\n".join(reader.problems))
+        return result
+
+    def values(self) -> Values:
+        """Plain tables, as they stand in a settings file; `parse` reads them back."""
+        tables: Values = {
+            "run": self.run.values(),
+            "data": {"name": name_of(self.data, SOURCES), **self.data.values()} if self.data else None,
+            "split": {"name": name_of(self.split, SPLIT_NAMES), **self.split.values()},
+            "engine": {"name": name_of(self.engine, ENGINES), **self.engine.values()},
+            "model": {"name": name_of(self.model, MODELS), **self.model.values()},
+            "pretrain": self.pretrain.values(),
+            "search": {"name": name_of(self.search, SEARCHES), **self.search.values()},
+            "retrain": self.retrain.values(),
+        }
+        return _without_none(tables)
+
+
+def _judged_as_retrained(values: Values) -> Values:
+    """A race trains what it judges as `[retrain]` says, unless it has a table of its own."""
+    search, retrain = values.get("search"), values.get("retrain")
+    if not isinstance(search, Mapping) or search.get("name") != "race" or retrain is None:
+        return values
+    return {**values, "search": {"retrain": retrain, **search}}
+
+
+def _without_none(values: Values) -> Values:
+    """TOML has no word for None; a key that is left out means the same."""
+    inner = {k: _without_none(v) if isinstance(v, dict) else v for k, v in values.items()}
+    return {k: v for k, v in inner.items() if v is not None}
+
+
+def _source(values: Mapping[str, Any], reader: "_Reader", trusted: Trusted, prepared: bool) -> Source | None:
+    """The source; of a prepared dataset nobody need say where its rows lie."""
+    if prepared:
+        if "data" not in values:
+            return None
+        reader = _Reader(values, trusted)  # its problems are nobody's
+    return reader.named("data", Source, SOURCES, "planted")  # type: ignore[type-abstract]
+
+
+class _Reader:
+    """Reads tables, and gathers problems instead of stopping at the first.
+
+    A table with problems gives None, which nobody sees: `parse` raises the problems.
+    """
+
+    def __init__(self, values: Mapping[str, Any], trusted: Trusted) -> None:
+        self._values, self._trusted = values, trusted
+        self.problems: list[str] = []
+
+    def table(self, name: str, cls: type[T]) -> T:
+        return self._read(name, cls, self._inner(name))
+
+    def named(self, name: str, base: type[T], table: Mapping[str, str], default: str) -> T:
+        inner = self._inner(name)
+        try:
+            cls = resolve(name, table, str(inner.pop("name", default)), self._trusted)
+        except SettingsError as error:
+            self.problems.append(str(error))
+            return cast(T, None)
+        if not issubclass(cls, base):
+            self.problems.append(f"[{name}] '{cls.__name__}' is no {base.__name__}. Choose from: {', '.join(table)}.")
+            return cast(T, None)
+        return self._read(name, cls, inner)
+
+    def _inner(self, name: str) -> Values:
+        inner = self._values.get(name, {})
+        if isinstance(inner, Mapping):
+            return dict(inner)
+        self.problems.append(f"[{name}] must be a table, got {inner!r}. Write [{name}] and its keys below.")
+        return {}
+
+    def _read(self, name: str, cls: type[T], inner: Values) -> T:
+        found, problems = validate(cls, inner, name, self._trusted)
+        self.problems += problems
+        return cast(T, found)

@@ -1,0 +1,92 @@
+"""How much the columns of a pretrained table repeat each other (the paper's Figure 4)."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from fieldwise.core.errors import FieldwiseError, RunError
+from fieldwise.core.plain_files import read_json
+from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.settings import Values
+from fieldwise.reports.run.view import RunView, StageView
+
+
+def cosines(folder: Path) -> dict[str, NDArray[np.float64]]:
+    """For every field with columns, the cosines between them, (width, width)."""
+    try:
+        layout = _layout(folder)
+        result, starts = {}, dict.fromkeys(layout.widths, 0)
+        with safe_open(folder / "model.safetensors", framework="np") as file:
+            for field, width in zip(layout.schema.fields, layout.widths, strict=True):
+                if width:  # fields of equal width are stacked into one table, in order
+                    start = starts[width]
+                    starts[width] = start + field.cardinality
+                    table = file.get_slice(f"embedding.tables.{width}")[start : starts[width]]
+                    result[field.name] = _cosine(np.asarray(table, dtype=np.float64))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, FieldwiseError) as error:
+        raise RunError(f"the tables in {'/'.join(folder.parts[-2:])} cannot be read ({error})") from error
+    return result
+
+
+def fields_of(folder: Path) -> dict[str, int]:
+    """Names and cardinalities of a model's fields."""
+    try:
+        schema = _layout(folder).schema
+    except (OSError, ValueError, KeyError, TypeError, FieldwiseError) as error:
+        raise RunError(f"the model in {'/'.join(folder.parts[-2:])} cannot be read ({error})") from error
+    return dict(zip(schema.names, schema.cardinalities, strict=True))
+
+
+def panel(view: StageView, settings: Values, names: list[str]) -> dict[str, Any]:
+    """One pretraining for the page: the upper triangle of every field's cosines, in hundredths."""
+    found = cosines(view.folder)
+    fields = [
+        None
+        if (values := found.get(name)) is None
+        else {
+            "width": len(values),
+            "upper": np.rint(values[np.triu_indices(len(values), 1)] * 100).astype(int).tolist(),
+        }
+        for name in names
+    ]
+    return {"label": label(settings), "seed": view.seed, "fields": fields}
+
+
+def label(settings: Values) -> str:
+    """Whether a pretraining had soft orthogonality, and how much."""
+    regularity = settings.get("pretrain", {}).get("regularity", {})
+    strength = float(regularity.get("strength", 0.0))
+    if not strength:
+        return "without orthogonality"
+    return f"with orthogonality ({regularity.get('form', 'raw')}, {strength:g})"
+
+
+def compared(view: RunView, against: RunView | None, names: list[str]) -> list[dict[str, Any]]:
+    """The run's first pretraining, and that of another run with the same fields."""
+    own = view.stage("pretrain")
+    if not own:
+        return []
+    panels = [panel(own[0], view.settings, names)]
+    if against is not None:
+        others = against.stage("pretrain")
+        same = [other for other in others if other.seed == own[0].seed] or others
+        if not same:
+            raise RunError(f"--against '{against.out}' holds no complete pretraining.")
+        panels.append(panel(same[0], against.settings, names))
+        if not any(panels[1]["fields"]):
+            raise RunError(f"--against '{against.out}' has none of this run's fields. Name a run over the same data.")
+    return panels
+
+
+def _cosine(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    length = np.linalg.norm(table, axis=0)
+    unit = table / np.where(length > 0, length, 1.0)
+    return unit.T @ unit
+
+
+def _layout(folder: Path) -> Layout:
+    fields = read_json(folder / "model.json")["fields"]
+    return Layout(Schema.from_json(fields), tuple(int(field["width"]) for field in fields))

@@ -1,0 +1,132 @@
+"""The tables of all fields, and the flat vector they give."""
+
+from collections.abc import Iterator
+from itertools import accumulate, groupby, pairwise
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.core.schema import PADDING, UNKNOWN, Layout, Schema
+from fieldwise.tables.lookup import Found, Reader, whole_table
+
+
+class FieldEmbedding(nn.Module):
+    """Looks up all fields: ids (B, places) to one vector (B, S), field after field.
+
+    Tables of equal width are stacked into one, so that each width costs one gather. A field of width 0 has no table and
+    its ids are never read. A field with several values a row has several places, and the mean of what they look up;
+    PADDING looks up nothing.
+    """
+
+    def __init__(self, layout: Layout, init: float) -> None:
+        super().__init__()
+        self.layout = layout
+        self.reader: Reader = whole_table
+        """How tables are read; an optimizer that moves rows only when they are read puts itself here."""
+        self.groups, self._runs = by_width(layout), runs(layout.widths)
+        """The fields of each width above 0."""
+        self._lengths = {w: runs(tuple(layout.schema.lengths[j] for j in own)) for w, own in self.groups.items()}
+        self.tables = nn.ParameterDict()
+        for width, fields in self.groups.items():
+            counts = [layout.schema.cardinalities[j] for j in fields]
+            self.tables[str(width)] = nn.Parameter(torch.randn(sum(counts), width).mul_(init))
+            places, owners = _places(layout.schema, fields)
+            starts = [0, *accumulate(counts[:-1])]
+            offsets = torch.tensor([starts[owner] for owner in owners], dtype=torch.int32)
+            self.register_buffer(f"offsets_{width}", offsets, persistent=False)
+            self.register_buffer(f"places_{width}", torch.tensor(places), persistent=False)
+            with torch.no_grad():  # nothing is known of an unknown value: it adds nothing until training rows hold it
+                self.tables[str(width)][torch.tensor(starts) + UNKNOWN] = 0
+
+    def table(self, field: int) -> Tensor:
+        """The table of one field, a view (cardinality, width) into the stacked weights."""
+        stacked, rows = self.span(field)
+        return stacked[rows]
+
+    def span(self, field: int) -> tuple[nn.Parameter, slice]:
+        """The stacked table that one field is in, and its rows there."""
+        width, counts = self.layout.widths[field], self.layout.schema.cardinalities
+        start = sum(counts[j] for j in self.groups[width] if j < field)
+        stacked: nn.Parameter = self.tables[str(width)]
+        return stacked, slice(start, start + counts[field])
+
+    def stackings(self) -> Iterator[tuple[nn.Parameter, tuple[int, ...], int]]:
+        """The stacked tables, the fields in each, and how many ids of a row it is read by."""
+        for width, fields in self.groups.items():
+            yield self.tables[str(width)], tuple(fields), len(self.get_buffer(f"places_{width}"))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The concatenated embedding v of the paper, (B, S)."""
+        parts: dict[int, Iterator[Tensor]] = {}
+        for width, fields in self.groups.items():
+            if len(self.get_buffer(f"places_{width}")) == len(fields):
+                found = self.find(ids, width).at_places()  # (B, fields, width)
+            else:
+                found = self._pooled(ids, width)
+            if len(self._runs) == 1:
+                return found.flatten(1)
+            parts[width] = iter(found.split([count for other, count in self._runs if other == width], 1))
+        ordered = [next(parts[width]).flatten(1) for width, _ in self._runs if width]
+        return torch.cat(ordered, dim=1) if len(ordered) > 1 else ordered[0]
+
+    def find(self, ids: Tensor, width: int) -> Found:
+        """What the fields of one width read, where each has one place."""
+        rows = self._own(ids, width) + self.get_buffer(f"offsets_{width}")
+        return self.reader(self.tables[str(width)], rows)
+
+    def counts(self, found: Found, fields: list[int]) -> list[int]:
+        """How many of the rows found are each field's, for all fields of one width."""
+        each = [self.layout.schema.cardinalities[j] for j in fields]
+        if found.rows is None:
+            return each
+        ends = torch.searchsorted(found.rows, torch.tensor(list(accumulate(each)))).tolist()
+        return [end - start for start, end in pairwise([0, *ends])]
+
+    def _own(self, ids: Tensor, width: int) -> Tensor:
+        """The ids of the fields of one width."""
+        places = self.get_buffer(f"places_{width}")
+        return ids if len(places) == ids.shape[1] else ids[:, places]
+
+    def _pooled(self, ids: Tensor, width: int) -> Tensor:
+        """The mean over each field's places, (B, fields, width)."""
+        rows = self._own(ids, width)
+        there = rows != PADDING  # (B, places)
+        rows = torch.where(there, rows + self.get_buffer(f"offsets_{width}"), 0)
+        found = self.reader(self.tables[str(width)], rows).at_places() * there.unsqueeze(2)  # (B, places, width)
+        # neighbors with equally many places are summed together; an index_add would be a ScatterND in an ONNX graph,
+        # where ONNX Runtime's threads lose sums that meet in one place
+        lengths = self._lengths[width]
+        sizes = [length * fields for length, fields in lengths]
+        pools = zip(lengths, found.split(sizes, 1), there.split(sizes, 1), strict=True)
+        return torch.cat([_means(part, known, length) for (length, _), part, known in pools], dim=1)
+
+
+def _means(found: Tensor, there: Tensor, length: int) -> Tensor:
+    """The means over fields of `length` places each, (B, fields * length, width) to (B, fields, width)."""
+    if length == 1:
+        return found
+    counts = there.unflatten(1, (-1, length)).sum(2, keepdim=True)
+    means: Tensor = found.unflatten(1, (-1, length)).sum(2) / counts.clamp(min=1)
+    return means
+
+
+def _places(schema: Schema, fields: list[int]) -> tuple[list[int], list[int]]:
+    """The places of some fields in an encoded row, and which of the fields each belongs to."""
+    lengths = schema.lengths
+    starts = [0, *accumulate(lengths)]
+    pairs = [(starts[j] + i, owner) for owner, j in enumerate(fields) for i in range(lengths[j])]
+    return [place for place, _ in pairs], [owner for _, owner in pairs]
+
+
+def by_width(layout: Layout) -> dict[int, list[int]]:
+    """The fields of each width above 0."""
+    groups: dict[int, list[int]] = {}
+    for j, width in enumerate(layout.widths):
+        if width:
+            groups.setdefault(width, []).append(j)
+    return groups
+
+
+def runs(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Neighboring fields of equal width (or length): that size, and how many they are."""
+    return [(size, len(list(same))) for size, same in groupby(sizes)]

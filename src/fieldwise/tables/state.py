@@ -1,0 +1,33 @@
+"""State as named tensors: what a checkpoint stores of optimizers and models."""
+
+import torch
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+"""Tensors by name."""
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Tensors:
+    """The optimizer's moments, by the place of their weight."""
+    state = optimizer.state_dict()["state"]
+    return {f"{place}.{name}": tensor for place, entry in state.items() for name, tensor in entry.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors) -> None:
+    """The inverse of `optimizer_tensors`."""
+    state: dict[int, Tensors] = {}
+    for path, tensor in tensors.items():
+        place, name = path.split(".", 1)
+        state.setdefault(int(place), {})[name] = tensor
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def under(prefix: str, tensors: Tensors) -> Tensors:
+    """The tensors whose name begins with `prefix.`, without it."""
+    return {name[len(prefix) + 1 :]: t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def named(prefix: str, tensors: Tensors) -> Tensors:
+    """The tensors with `prefix.` before their names."""
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
