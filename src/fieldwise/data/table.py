@@ -104,7 +104,7 @@ def _refuse_many(path: Path, columns: int) -> None:
     """Refuses a table that an engine would not come to an end with."""
     if columns > MOST_COLUMNS:
         raise DataError(
-            f"'{path}' has {columns:,} columns. Allowed: at most {MOST_COLUMNS:,}, since an engine's time to bind a query "
+            f"'{path}' has {columns:,} columns. Allowed: at most {MOST_COLUMNS:,}: the time to bind a query "
             "grows with their square. Write the columns that matter into a file of their own, or check the delimiter."
         )
 
