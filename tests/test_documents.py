@@ -76,7 +76,7 @@ def test_the_page_on_own_models_runs(tmp_path: Path) -> None:
     small = " ".join(f"--set {value}" for value in ("pretrain.epochs=1", "retrain.epochs=1", "run.device=cpu"))
     for command in commands.strip().splitlines():
         shell(f"{command} {small}", tmp_path)
-    shell("fieldwise predict compact rows.csv -o out.parquet", _with_rows(tmp_path))
+    shell("fieldwise predict compact rows.csv -o out.parquet --model mymodel:Mine", _with_rows(tmp_path))
     assert (tmp_path / "out.parquet").exists()
 
 

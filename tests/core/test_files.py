@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from fieldwise.core.errors import DataError, DiskError
 from fieldwise.core.files import replacing, unfinished, write_json, write_text
-from fieldwise.core.plain_files import check_regular, parse_json, read_json
+from fieldwise.core.plain_files import check_regular, check_safetensors, parse_json, read_json
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
@@ -167,3 +167,15 @@ def test_what_a_killed_process_left_is_cleared_and_what_a_living_one_writes_is_n
             check=True,
         )
         assert len(list((tmp_path / "living").iterdir())) == 2
+
+
+def test_a_safetensors_file_is_as_long_as_its_header_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file({"a": np.zeros(4), "b": np.ones(2)}, path)
+    check_safetensors(path)
+    os.truncate(path, 2**34)  # sparse: it takes no room on disk, and 16 GiB of addresses when it is mapped
+    with pytest.raises(ValueError, match=r"has 17,179,869,184 bytes, its header says"):
+        check_safetensors(path)
+    path.write_bytes((2**40).to_bytes(8, "little"))
+    with pytest.raises(ValueError, match="a header of"):
+        check_safetensors(path)

@@ -208,3 +208,20 @@ def test_parquet_of_pandas_holds_an_index_that_is_no_field(tmp_path: Path) -> No
     assert prepare(Frame(frame=table, label="click"), tmp_path / "y").schema.names == ("a",)
     frame.rename_axis("user").to_parquet(tmp_path / "b.parquet")  # a file's column that has a name is a column
     assert prepare(Table(raw=tmp_path / "b.parquet", label="click"), tmp_path / "z").schema.names == ("a", "user")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([{"a": 1}, None]),
+        pa.array([["x"], ["y"]]),
+        pa.array([b"\xff", b"x"]),
+        pa.array([[["x"]], None]),
+    ],
+    ids=["struct", "list", "bytes", "lists of lists"],
+)
+def test_a_column_of_another_kind_is_one_line(column: pa.Array, tmp_path: Path) -> None:
+    frame = pa.table({"a": pa.array([f"v{i % 7}" for i in range(600)]), "click": np.arange(600) % 2})
+    data = prepare(Frame(frame=frame, label="click"), tmp_path / "x")
+    with pytest.raises(DataError, match=r"Column 'a' holds .*\. Allowed: text, numbers and times\. Give the column"):
+        data.encoder.encode(pa.table({"a": column}))

@@ -32,9 +32,12 @@ def serve() -> None:
 def _import_all() -> None:
     import duckdb  # noqa: F401
     import ibis.backends.duckdb  # noqa: F401
+    import pandas  # noqa: F401
+    import pyarrow.dataset  # noqa: F401
     import torch
+    import torch._dynamo  # an optimizer and the meta device import it when first used: a second for each fork
 
-    import fieldwise.cli
+    import fieldwise.cli.app
     import fieldwise.comparison.results
     import fieldwise.exports.predict
     import fieldwise.exports.targets

@@ -53,6 +53,7 @@ def replacing(path: Path) -> Iterator[Path]:
     No two writers share that path. Its mode is that of any new file, however the block writes it: safetensors, for
     one, makes files that only their owner may read. What dead processes left half-written in the folder goes.
     """
+    path = path.absolute()  # a name such as a:b is a file, not an address of a file system
     work = path.with_name(f".{path.name}.{_home()}-{os.getpid()}-{next(_numbers)}{_END}")
     unfinished.add(work)
     with writing(path.parent):

@@ -51,6 +51,20 @@ def read_json(path: Path, limit: int = LIMIT) -> Any:
     return parse_json(read_text(path, limit))
 
 
+def check_safetensors(path: Path) -> None:
+    """Refuses a safetensors file that is longer or shorter than its header says, before it is mapped into memory."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(LIMIT, size):
+            raise ValueError(f"'{path.name}' has a header of {length:,} bytes")
+        header = parse_json(file.read(length).decode("utf-8"))
+    entries = header.values() if isinstance(header, dict) else ()
+    ends = [entry["data_offsets"][1] for entry in entries if isinstance(entry, dict) and "data_offsets" in entry]
+    if size != 8 + length + max(ends, default=0):
+        raise ValueError(f"'{path.name}' has {size:,} bytes, its header says {8 + length + max(ends, default=0):,}")
+
+
 def parse_json(text: str) -> Any:
     """The plain value of JSON text; ValueError where it is none, is nested too deep, or holds NaN or too large numbers.
 

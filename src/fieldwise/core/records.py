@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 
 class Record(BaseModel):
@@ -112,3 +112,10 @@ class RunRecord(Record):
     device: str
     settings: dict[str, Any]
     versions: dict[str, str]
+
+    @model_validator(mode="after")
+    def _one_per_field(self) -> "RunRecord":
+        counts = {len(self.fields), len(self.cardinalities), len(self.widths_before), len(self.widths_after)}
+        if len(counts) > 1:
+            raise ValueError("fields, cardinalities, widths_before and widths_after must have one entry per field")
+        return self

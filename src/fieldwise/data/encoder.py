@@ -19,7 +19,7 @@ from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import Record, first_problem
 from fieldwise.core.schema import PADDING, UNKNOWN, Field, Schema
 from fieldwise.data.in_memory import table_of
-from fieldwise.data.rules import Rule
+from fieldwise.data.rules import Rule, is_list
 from fieldwise.data.vocabulary import Vocabulary
 
 RULES: Final = "encoding.json"
@@ -46,6 +46,17 @@ class FieldEncoder:
     vocabulary: Vocabulary
     length: int = 1
     several: bool = False
+
+    def check_type(self, kind: pa.DataType) -> None:
+        """Refuses a column whose values can be no values of the field: structs, bytes, lists where one is expected."""
+        inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+        inner = inner.value_type if self.several and is_list(inner) else inner
+        if pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner):
+            lists = ", and lists of them" if self.several else ""
+            raise DataError(
+                f"Column '{self.rule.column or self.name}' holds {kind}. Allowed: text, numbers and times{lists}. "
+                "Give the column as the model was trained with it."
+            )
 
     def ids(self, column: pa.Array) -> NDArray[np.int32]:
         """Ids of raw values, (rows, length); of a dictionary array, each different value is looked at once."""
@@ -129,6 +140,8 @@ class Encoder:
             raise DataError(
                 f"Rows lack the columns {', '.join(missing)}. Allowed: {', '.join(self.columns)}. Add them."
             )
+        for field in self.fields:
+            field.check_type(table.schema.field(field.rule.column or field.name).type)
         return table
 
     def encode(self, rows: Any) -> NDArray[np.int32]:

@@ -150,7 +150,7 @@ def parquet_columns(path: Path) -> int:
 @contextmanager
 def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path.absolute()) as file:
             yield file
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"'{path}' is no Parquet file ({str(error).splitlines()[0]}). Check the file.") from error

@@ -67,7 +67,7 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
     rules = rules_of(rows, source)
     if isinstance(split, ColumnSplit) and split.column not in source.fields:
         rules.pop(split.column, None)  # it tells the split, nothing of the click
-    work = out.with_name(f".{out.name}.partial")
+    work = out.absolute().with_name(f".{out.name}.partial")
     shutil.rmtree(work, ignore_errors=True)
     with _room(work):
         dataset, room = work / "dataset", work / "room"

@@ -70,9 +70,9 @@ class Rule(Settings):
     def lists(self, column: pa.Array) -> Any:
         """Watchers values a row as a list array with at least one entry each; nothing where rows have one value."""
         column = _plain(column)
-        if self.separator is not None and not _is_list(column.type):
+        if self.separator is not None and not is_list(column.type):
             column = pc.split_pattern(column.cast(pa.string()), self.separator)
-        if not _is_list(column.type):
+        if not is_list(column.type):
             return None
         none = pa.scalar([None], type=column.type)
         lengths = pc.fill_null(pc.list_value_length(column), 0)
@@ -175,12 +175,13 @@ def _plain(column: pa.Array) -> pa.Array:
         return pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
     if pa.types.is_temporal(column.type):
         return plain_times(column)
-    if _is_list(column.type):
+    if is_list(column.type):
         return column
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         raise DataError("A column of bytes cannot be a field. Allowed: text, numbers, times, lists. Leave it out.")
     return column.cast(pa.string())
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))

@@ -24,14 +24,14 @@ _VALUES_A_BYTE: Final = 8
 def read_columns(path: Path, rows: int | None) -> tuple[pa.Array, pa.Array]:
     """Values and counts; ValueError where the file is no vocabulary, or has another number of rows."""
     size = check_regular(path)
-    with pq.ParquetFile(path, pre_buffer=False) as file:
+    with pq.ParquetFile(path.absolute(), pre_buffer=False) as file:
         kind, found = _kind(path, file), file.metadata.num_rows
     if rows is not None and found != rows:
         raise ValueError(f"'{path.name}' holds {found} values, the field has {rows}")
     if found > _VALUES_A_BYTE * size:
         raise ValueError(f"'{path.name}' holds {found} values in {size} bytes, so not each once")
     texts = ["value"] if pa.types.is_string(kind) or pa.types.is_large_string(kind) else []
-    with pq.ParquetFile(path, pre_buffer=False, read_dictionary=texts) as file:
+    with pq.ParquetFile(path.absolute(), pre_buffer=False, read_dictionary=texts) as file:
         table = file.read(["value", "count"], use_threads=False)
     if table.num_rows != found:
         raise ValueError(f"'{path.name}' holds {table.num_rows} values and says {found}")

@@ -81,6 +81,6 @@ class RawRows:
 
     def _open(self, path: Path) -> pq.ParquetFile:
         try:
-            return pq.ParquetFile(path, buffer_size=_BLOCK, pre_buffer=False)  # pages, not whole row groups
+            return pq.ParquetFile(path.absolute(), buffer_size=_BLOCK, pre_buffer=False)  # pages, not whole row groups
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"'{path}' is no Parquet file ({str(error).splitlines()[0]}). Check the file.") from error

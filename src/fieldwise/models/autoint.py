@@ -15,9 +15,9 @@ class AutoInt(Model):
 
     common: int = Field(16, ge=1)
     """The width every field is lifted to."""
-    layers: int = Field(3, ge=1)
+    layers: int = Field(3, ge=1, le=1000)
     """Attention layers."""
-    heads: int = Field(2, ge=1)
+    heads: int = Field(2, ge=1, le=1000)
     """Heads per layer; they divide `attention`."""
     attention: int = Field(16, ge=1)
     """Width of a field after each attention layer, all heads together."""

@@ -14,7 +14,7 @@ from fieldwise.models.model import Head, Model, Slices
 class DCNv2(Model):
     """Crosses bit by bit, so mixed widths need no lift; sizes as the paper's parameter counts pin them down."""
 
-    cross_layers: int = Field(3, ge=1)
+    cross_layers: int = Field(3, ge=1, le=1000)
     """How many cross layers."""
     hidden: tuple[int, ...] = Field((16, 16), min_length=1)
     """Sizes of the MLP's layers."""

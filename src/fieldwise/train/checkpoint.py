@@ -12,7 +12,7 @@ from torch import nn
 
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import replacing, write_json
-from fieldwise.core.plain_files import check_regular, read_json
+from fieldwise.core.plain_files import check_safetensors, read_json
 from fieldwise.tables.state import Tensors
 
 INFO: Final = "checkpoint.json"
@@ -42,7 +42,7 @@ def load(folder: Path, device: torch.device) -> tuple[Tensors, dict[str, Any]] |
         return None
     with damage(folder):
         info, path = read_json(folder / INFO)["info"], folder / f"{_numbers(folder)['number']}.safetensors"
-        check_regular(path)
+        check_safetensors(path)
         return load_file(path, device=str(device)), info
 
 
@@ -50,7 +50,7 @@ def load_best(folder: Path, prefix: str, device: torch.device) -> Tensors:
     """The tensors under a prefix in the folder's best checkpoint."""
     with damage(folder):
         path = folder / f"{_numbers(folder)['best']}.safetensors"
-        check_regular(path)
+        check_safetensors(path)
         with safe_open(path, framework="pt", device=str(device)) as file:
             names = [name for name in file.keys() if name.startswith(f"{prefix}.")]  # noqa: SIM118, it is no dict
             return {name[len(prefix) + 1 :]: file.get_tensor(name) for name in names}

@@ -1,7 +1,6 @@
 """Whether what settings ask for fits the memory there is, before anything is built."""
 
 import math
-import resource
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -86,10 +85,19 @@ def available(device: torch.device) -> int | None:
     """Bytes that this process may still take; None where nobody says."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    limits = [*_machine(), *_groups()]
+    return min([*_machine(), *_groups(), *_process()], default=None)
+
+
+def _process() -> Iterator[int]:
+    """The limit of this process's address space, where it has one."""
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return
     with suppress(OSError, ValueError):
-        limits += [limit for limit in resource.getrlimit(resource.RLIMIT_AS)[:1] if limit != resource.RLIM_INFINITY]
-    return min(limits, default=None)
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit != resource.RLIM_INFINITY:
+            yield limit
 
 
 def _machine() -> Iterator[int]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from fieldwise.core.files import writing
 from fieldwise.core.lock import this_command
-from fieldwise.core.plain_files import open_regular, parse_json
+from fieldwise.core.plain_files import LIMIT, open_regular, parse_json
 from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
 
@@ -70,7 +70,7 @@ def read(out: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     with open_regular(path) as file:
-        while line := file.readline(_LINE):
+        while (line := file.readline(_LINE)) and file.tell() <= LIMIT:
             try:
                 value = parse_json(line.decode("utf-8", errors="replace"))
             except ValueError:
