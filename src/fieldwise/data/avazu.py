@@ -30,7 +30,7 @@ class Avazu(Source):
     """Rows with a wrong number of columns: stop with an error, or skip and count them."""
 
     def open(self) -> Files:
-        """Finds the files and check their headers."""
+        """Finds the files and checks their headers."""
         paths = find(self.raw, TEXT)
         for path in paths:
             header = text_header(path, ",")
@@ -45,5 +45,5 @@ class Avazu(Source):
         return Files(paths, COLUMNS, tuple(fields), "click", rules, bad_rows=self.bad_rows)
 
     def origin(self) -> dict[str, Any]:
-        """Settings without the path, plus the file sizes."""
+        """Returns the settings without the path, plus the file sizes."""
         return {**self.values(), "raw": sizes(find(self.raw, TEXT))}

@@ -25,7 +25,7 @@ class Criteo(Source):
     """Rows with a wrong number of columns: stop with an error, or skip and count them."""
 
     def open(self) -> Files:
-        """Finds the files and check the column count of each first line."""
+        """Finds the files and checks the column count of each first line."""
         paths = find(self.raw, TEXT)
         for path in paths:
             with open_text(path) as file:
@@ -48,5 +48,5 @@ class Criteo(Source):
         )
 
     def origin(self) -> dict[str, Any]:
-        """Settings without the path, plus the file sizes."""
+        """Returns the settings without the path, plus the file sizes."""
         return {**self.values(), "raw": sizes(find(self.raw, TEXT))}

@@ -121,7 +121,7 @@ class Encoder:
         return tuple(dict.fromkeys(f.rule.column or f.name for f in self.fields))
 
     def table(self, rows: Any) -> pa.Table:
-        """Converts raw rows to an Arrow table and check its columns.
+        """Converts raw rows to an Arrow table and checks its columns.
 
         Accepts a dict of columns, or any object with an Arrow stream.
         """

@@ -51,7 +51,7 @@ class Frame(Source):
         return SourceRows(fields, self.label, (), batches, table.num_rows, rules, self.positive, in_process=False)
 
     def origin(self) -> Values:
-        """Settings, plus a digest of the rows."""
+        """Returns the settings and a digest of the rows."""
         digest = hashlib.sha256()
         for batch in self.frame.to_batches():
             digest.update(batch.serialize())

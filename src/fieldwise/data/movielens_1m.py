@@ -59,7 +59,7 @@ class MovieLens1M(Source):
         return SourceRows(fields, "click", ("user", "movie"), batches, wanted.num_rows)
 
     def origin(self) -> dict[str, Any]:
-        """Settings without the path, plus the file sizes."""
+        """Returns the settings without the path, plus the file sizes."""
         sizes = {name: len(self._bytes(name)) for name in _FILES}
         return {**self.values(), "raw": sizes}
 

@@ -70,7 +70,7 @@ class Table(Source):
         )
 
     def origin(self) -> dict[str, Any]:
-        """Settings without the path, plus the file sizes."""
+        """Returns the settings without the path, plus the file sizes."""
         return {**self.values(), "raw": sizes(find(self.raw))}
 
 
@@ -96,9 +96,8 @@ def choose(
         raise DataError(f"No field is left besides the label '{label}'. Allowed: 1 or more. List columns in data.only.")
     columns = {name: rule.column for name, rule in fields.items()}
     _check_types({name: sample.schema.field(columns.get(name) or name).type for name in kept})
-    split = {
-        name for name, rule in fields.items() if rule.separator is not None
-    }  # text with several values is not a number
+    # text with several values is not a number
+    split = {name for name, rule in fields.items() if rule.separator is not None}
     return kept, {name: infer(name, sample[columns.get(name) or name]) for name in kept if name not in split}
 
 

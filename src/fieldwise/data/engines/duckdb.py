@@ -88,8 +88,8 @@ class _Session:
                 store_rejects=True,
                 rejects_limit=MAX_BAD_ROWS,
                 max_line_size=_MAX_LINE,
-                buffer_size=2
-                * _MAX_LINE,  # the default is 16 times the longest line: 256 MiB for each of several buffers
+                # the default is 16 times the longest line: 256 MiB for each of several buffers
+                buffer_size=2 * _MAX_LINE,
             )
         return table.mutate(**{ROW: ibis.row_number()})
 

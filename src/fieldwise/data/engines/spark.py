@@ -100,7 +100,7 @@ class _Session:
         return count, first
 
     def _has_invalid_utf8(self, files: Files) -> bool:
-        """Records lines that are not UTF-8, which the CSV reader would change silently; returns if there are any."""
+        """Records lines that are not UTF-8, which the CSV reader would change silently; returns whether any exist."""
         from pyspark.sql import functions as sql
 
         lines = self._spark.read.text([str(path) for path in files.paths])
