@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.records import Record
-from fieldwise.data.convert import wholes
+from fieldwise.data.convert import integers
 from fieldwise.data.encoder import Encoder, FieldEncoder
 from fieldwise.data.rules import Rule, not_numbers, numbers_of
 
@@ -128,7 +128,7 @@ def _values(field: FieldEncoder, entry: Input, column: pa.Array) -> NDArray[Any]
     if entry.kind == "text":
         texts = _split(field, plain) if splits(field) else field.vocabulary.texts(plain)
         return np.asarray(texts.fill_null(entry.null).to_pylist(), dtype=object)
-    whole = pc.if_else(plain.is_null(), NULL_WHOLE, pc.fill_null(wholes(plain), _UNSEEN))
+    whole = pc.if_else(plain.is_null(), NULL_WHOLE, pc.fill_null(integers(plain), _UNSEEN))
     return _filled(whole, NULL_WHOLE)
 
 
