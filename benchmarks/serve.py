@@ -26,7 +26,7 @@ from fieldwise.core.select import select
 from fieldwise.exports.folder import export
 from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2
-from fieldwise.reports.serving import HEADS, rows
+from fieldwise.reports.serving import HEADS, serving_rows
 
 HERE = Path(__file__).parent
 ROWS = 1_000_000
@@ -56,7 +56,7 @@ def main() -> None:
         export(compact(full, mask), folder, mask=mask)
         before = os.getloadavg()[0]
         found = bench(Path(folder), seconds=given.seconds, say=print)
-    table(Console(width=120), "ids to probabilities, one core: MiB, p50 / p99 ms", HEADS, rows(found.to_json()))
+    table(Console(width=120), "ids to probabilities, one core: MiB, p50 / p99 ms", HEADS, serving_rows(found.to_json()))
     record = {
         "rows": sum(fields.cardinalities),
         "columns": {"full": full.layout.columns, "compact": mask.columns},

@@ -6,7 +6,7 @@ from evidence.data import Evidence
 from evidence.grid import Grid, difference, spread
 from evidence.pictures import BLUE, GREY, TITLES, note
 from evidence.tables import Lines, verdict
-from fieldwise.reports.run.markdown import table
+from fieldwise.reports.run.markdown import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,7 +40,7 @@ def winners(evidence: Evidence) -> Lines:
     for model, budget in grid.places:
         won = [methods[model, budget, c.seed, c.valid_auc] for c in race if (c.model, c.budget) == (model, budget)]
         rows.append((model, budget, *(won.count(method) for method in grid.methods)))
-    return table(("model", "budget", *(f"{method} won" for method in grid.methods)), rows)
+    return markdown_table(("model", "budget", *(f"{method} won" for method in grid.methods)), rows)
 
 
 def others(evidence: Evidence, rivals: Evidence) -> Lines:
@@ -53,7 +53,9 @@ def others(evidence: Evidence, rivals: Evidence) -> Lines:
             found = difference(ours.cells(model, budget, "race"), cells)
             tests = f"{found}", f"{found.t:.2g}", verdict(found)
             rows.append((model, budget, method, found.pairs, spread(cells), *tests))
-    return table(("model", "budget", "rival", "seeds", "rival's test AUC", "race less it", "p", "race is"), rows)
+    return markdown_table(
+        ("model", "budget", "rival", "seeds", "rival's test AUC", "race less it", "p", "race is"), rows
+    )
 
 
 def quarter(figure: "Figure", evidence: Evidence) -> None:

@@ -129,7 +129,7 @@ def gather(out: Path, machine: str, commit: str) -> Evidence:
     )
 
 
-def read(path: Path) -> Evidence:
+def read_evidence(path: Path) -> Evidence:
     """The evidence of a file."""
     return Evidence.model_validate_json(path.read_text(encoding="utf-8"))
 

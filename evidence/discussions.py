@@ -6,7 +6,7 @@ from evidence.data import Evidence
 from evidence.grid import Grid, Measure, auc, difference, mean, spread
 from evidence.pictures import gaps
 from evidence.tables import Lines, verdict
-from fieldwise.reports.run.markdown import table
+from fieldwise.reports.run.markdown import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,9 @@ def narrow(slim: Evidence, wide: Evidence) -> Lines:
             found = difference(ours, theirs)
             tests = f"{found}", f"{found.t:.2g}", verdict(found)
             rows.append((model, budget, method, spread(theirs), spread(ours), *tests))
-    return table(("model", "budget", "method", "base width 16", "base width 8", "8 less 16", "p", "verdict"), rows)
+    return markdown_table(
+        ("model", "budget", "method", "base width 16", "base width 8", "8 less 16", "p", "verdict"), rows
+    )
 
 
 def dense(evidence: Evidence) -> Lines:
@@ -40,7 +42,7 @@ def dense(evidence: Evidence) -> Lines:
         cells = grid.cells("dcnv2", budget, "ham")
         count = mean(cells, lambda cell: cell.dense)
         rows.append((f"ham, {budget}", sum(cells[0].widths), f"{count:,.0f}", f"{count / full.dense:.1%}"))
-    return table(("DCN-V2", "columns", "dense parameters", "of the full model's"), rows)
+    return markdown_table(("DCN-V2", "columns", "dense parameters", "of the full model's"), rows)
 
 
 def variants(*data: Evidence) -> Lines:
@@ -54,7 +56,7 @@ def variants(*data: Evidence) -> Lines:
             tests = [text for one in found for text in (f"{one}", f"{one.t:.2g}", verdict(one))]
             rows.append((evidence.about.name, model, budget, len(ham), spread(ham), *tests, spread(grid.full(model))))
     heads = ("less uniform", "p", "ham is", "less sam", "p", "ham is", "full model")
-    return table(("fields", "model", "budget", "seeds", "ham", *heads), rows)
+    return markdown_table(("fields", "model", "budget", "seeds", "ham", *heads), rows)
 
 
 def by_variant(*data: Evidence) -> list[Evidence]:
@@ -81,7 +83,9 @@ def noticed(*data: Evidence) -> Lines:
                 groups = [[cell for cell in cells if bool(cell.widths[place]) is kept] for kept in (False, True)]
                 texts = [spread(group) if group else "" for group in groups]
                 rows.append((model, budget, method, f"{len(groups[0])} of {len(cells)}", *texts))
-    return table(("model", "budget", "method", "without timestamp", "test AUC without it", "test AUC with it"), rows)
+    return markdown_table(
+        ("model", "budget", "method", "without timestamp", "test AUC without it", "test AUC with it"), rows
+    )
 
 
 def variant_gaps(figure: "Figure", *data: Evidence) -> None:
@@ -98,7 +102,7 @@ def own_columns(*data: Evidence) -> Lines:
             cells = grid.cells(model, budget, "autodim")
             own = mean(cells, lambda cell: cell.own or 0)
             rows.append((evidence.about.name.removeprefix("autodim-"), model, budget, f"{own:.1f}"))
-    return table(("data", "model", "budget", "AutoDim's own columns"), rows)
+    return markdown_table(("data", "model", "budget", "AutoDim's own columns"), rows)
 
 
 def distilled(with_it: Evidence, plain: Evidence, measure: Measure = auc) -> Lines:
@@ -111,7 +115,7 @@ def distilled(with_it: Evidence, plain: Evidence, measure: Measure = auc) -> Lin
             found = difference(a, b, measure)
             texts = spread(b, measure), spread(a, measure), f"{found}", f"{found.t:.2g}", verdict(found)
             rows.append((model, budget, method, *texts))
-    return table(("model", "budget", "method", "clicks alone", "distilled", "gain", "p", "verdict"), rows)
+    return markdown_table(("model", "budget", "method", "clicks alone", "distilled", "gain", "p", "verdict"), rows)
 
 
 def shorter(usual: Evidence, short: Evidence) -> Lines:
@@ -126,4 +130,4 @@ def shorter(usual: Evidence, short: Evidence) -> Lines:
             rows.append((model, budget, epochs, spread(cells), f"{loss:.4f}", len(cells)))
         found = difference(ours.cells(model, budget, "ham"), theirs.cells(model, budget, "ham"))
         rows.append((model, budget, "difference", f"{found} (p {found.t:.2g})", "", found.pairs))
-    return table(("model", "budget", "epochs of search", "test AUC", "log loss", "seeds"), rows)
+    return markdown_table(("model", "budget", "epochs of search", "test AUC", "log loss", "seeds"), rows)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from evidence.data import Evidence
 from evidence.pictures import BLUE, ORANGE, note
 from evidence.tables import Lines
-from fieldwise.reports.run.markdown import table
+from fieldwise.reports.run.markdown import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ def summary(evidence: Evidence) -> Lines:
         ("and after retraining", f"{evidence.cells[0].valid_auc:.4f}"),
         ("test AUC, full and compact", f"{evidence.full[0].auc:.4f} and {evidence.cells[0].auc:.4f}"),
     ]
-    return table(("what", "value"), rows)
+    return markdown_table(("what", "value"), rows)
 
 
 def fields(evidence: Evidence) -> Lines:
@@ -44,7 +44,7 @@ def fields(evidence: Evidence) -> Lines:
         last = sorted((search.scores[i][-1] * search.every * 1000 for i in own), reverse=True)
         rows.append((name, f"{cardinality:,}", len(own), cell.widths[place], f"{last[0]:+.2f}", f"{last[-1]:+.2f}"))
     heads = ("field", "cardinality", "width before", "width after", "highest score at the end", "lowest")
-    return table(heads, rows)
+    return markdown_table(heads, rows)
 
 
 def picture(figure: "Figure", evidence: Evidence) -> None:

@@ -9,7 +9,7 @@ from evidence.data import Evidence, Pretrained
 from evidence.grid import Grid, difference
 from evidence.pictures import note
 from evidence.tables import Lines, verdict
-from fieldwise.reports.run.markdown import table
+from fieldwise.reports.run.markdown import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def gains(with_it: Evidence, without: Evidence) -> Lines:
         paper = f"{gain:+.4f}", "higher" if significant else "level", "yes" if same else "no"
         rows.append((*place, f"{found}", found.pairs, *tests, *paper))
     heads = ("model", "budget", "gain", "seeds", "paired p", "Welch p", "verdict", "paper's gain", "paper", "agrees")
-    return table(heads, rows)
+    return markdown_table(heads, rows)
 
 
 def full_gains(with_it: Evidence, without: Evidence) -> Lines:
@@ -54,7 +54,7 @@ def full_gains(with_it: Evidence, without: Evidence) -> Lines:
     for model in ours.models:
         found = difference(ours.full(model), theirs.full(model))
         rows.append((model, f"{found}", found.pairs, f"{found.t:.2g}", f"{found.welch:.2g}", verdict(found)))
-    return table(("full model", "gain", "seeds", "paired p", "Welch p", "verdict"), rows)
+    return markdown_table(("full model", "gain", "seeds", "paired p", "Welch p", "verdict"), rows)
 
 
 def overlap(one: Pretrained, field: str = FIELD) -> float:
@@ -72,7 +72,7 @@ def cosines(with_it: Evidence, without: Evidence) -> Lines:
             p = float(stats.ttest_1samp(gaps, 0.0).pvalue) if len(gaps) > 1 else 1.0
             width = next(w for w in range(2, 99) if w * (w - 1) // 2 == len(with_it.pretrained[0].cosines[name]))
             rows.append((name, f"{cardinality:,}", width, f"{fmean(b):.4f}", f"{fmean(a):.4f}", f"{p:.2g}"))
-    return table(("field", "cardinality", "width", "without", "with", "paired p"), rows)
+    return markdown_table(("field", "cardinality", "width", "without", "with", "paired p"), rows)
 
 
 def costs(with_it: Evidence, without: Evidence) -> Lines:
@@ -83,7 +83,7 @@ def costs(with_it: Evidence, without: Evidence) -> Lines:
         epoch = fmean(one.seconds / one.epochs for one in runs)
         valid = fmean(one.valid_auc for one in runs)
         rows.append((label, len(runs), f"{valid:.4f}", f"{fmean(one.epochs for one in runs):.1f}", f"{epoch:.2f}"))
-    return table(("orthogonality", "seeds", "validation AUC", "epochs", "seconds an epoch"), rows)
+    return markdown_table(("orthogonality", "seeds", "validation AUC", "epochs", "seconds an epoch"), rows)
 
 
 def panels(figure: "Figure", with_it: Evidence, without: Evidence) -> None:

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from evidence.data import Cell
 from evidence.grid import Difference, Grid, Measure, auc, difference, mean, spread, with_holm
-from fieldwise.reports.run.markdown import table
+from fieldwise.reports.run.markdown import markdown_table
 
 Lines = list[str]
 
@@ -18,7 +18,7 @@ def means(grid: Grid, measure: Measure = auc) -> Lines:
         best = max(mean(group, measure) for group in groups)
         texts = [f"**{spread(g, measure)}**" if mean(g, measure) == best else spread(g, measure) for g in groups]
         rows.append((model, budget, *texts, spread(grid.full(model), measure)))
-    return table(("model", "budget", *grid.methods, "full model"), rows)
+    return markdown_table(("model", "budget", *grid.methods, "full model"), rows)
 
 
 def sizes(grid: Grid) -> Lines:
@@ -28,7 +28,7 @@ def sizes(grid: Grid) -> Lines:
         counts = [mean(grid.cells(model, budget, method), lambda cell: cell.embedding) for method in grid.methods]
         full = mean(grid.full(model), lambda cell: cell.embedding)
         rows.append((model, budget, *(f"{count:,.0f}" for count in (*counts, full))))
-    return table(("model", "budget", *grid.methods, "full model"), rows)
+    return markdown_table(("model", "budget", *grid.methods, "full model"), rows)
 
 
 def best(grid: Grid) -> Lines:
@@ -37,7 +37,7 @@ def best(grid: Grid) -> Lines:
     for model, budget in grid.places:
         tops = [max(cell.auc for cell in grid.cells(model, budget, method)) for method in grid.methods]
         rows.append((model, budget, *(f"**{top:.4f}**" if top == max(tops) else f"{top:.4f}" for top in tops)))
-    return table(("model", "budget", *grid.methods), rows)
+    return markdown_table(("model", "budget", *grid.methods), rows)
 
 
 def against(grid: Grid, method: str, others: Sequence[str], measure: Measure = auc) -> Lines:
@@ -61,7 +61,7 @@ def _differences(grid: Grid, pairs: Sequence[tuple[str, str]], measure: Measure)
         (model, budget, *(_tested(found[model, budget, p], corrected[model, budget, p]) for p in pairs))
         for model, budget in grid.places
     ]
-    return table(("model", "budget", *(f"{ours} less {theirs}" for ours, theirs in pairs)), rows)
+    return markdown_table(("model", "budget", *(f"{ours} less {theirs}" for ours, theirs in pairs)), rows)
 
 
 def challenge(grid: Grid, measure: Measure = auc) -> Lines:
@@ -76,7 +76,7 @@ def challenge(grid: Grid, measure: Measure = auc) -> Lines:
         texts = [text for one in (rival, base) for text in (f"{one}", f"{one.t:.2g}", verdict(one))]
         rows.append((model, budget, spread(ours, measure), best, *texts))
     heads = ("model", "budget", first, "best rival", "less it", "p", f"{first} is", "less uniform", "p", f"{first} is")
-    return table(heads, rows)
+    return markdown_table(heads, rows)
 
 
 def widths(grid: Grid, model: str, budget: str) -> Lines:
@@ -87,7 +87,7 @@ def widths(grid: Grid, model: str, budget: str) -> Lines:
         kept = [fmean(c.widths[place] for c in grid.cells(model, budget, method)) for method in grid.methods]
         full = grid.full(model)[0].widths[place]
         rows.append((name, f"{cardinality:,}", full, *(f"{width:.1f}" for width in kept)))
-    return table(("field", "cardinality", "full", *grid.methods), rows)
+    return markdown_table(("field", "cardinality", "full", *grid.methods), rows)
 
 
 def methods_of(grid: Grid, reference: str) -> Lines:
@@ -104,7 +104,7 @@ def methods_of(grid: Grid, reference: str) -> Lines:
         full = grid.full(model)
         rows.append((model, budget, "full model", *_figures(full), "", "", ""))
     heads = ("model", "budget", "method", "test AUC", "log loss", "embedding", "search s", f"less {reference}", "p")
-    return table(heads, rows)
+    return markdown_table(heads, rows)
 
 
 def verdict(found: Difference) -> str:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from evidence.data import Evidence, gather, read, write
+from evidence.data import Evidence, gather, read_evidence, write
 from evidence.page import Page, filled
 from evidence.pages import PAGES
 from evidence.pictures import draw, fingerprint
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
 def data_of(page: Page, results: Path) -> dict[str, Evidence]:
     """The data that there is for a page."""
     paths = {name: _data(results, name) for name in page.needs}
-    return {name: read(path) for name, path in paths.items() if path.exists()}
+    return {name: read_evidence(path) for name, path in paths.items() if path.exists()}
 
 
 def write_page(name: str, results: Path) -> None:

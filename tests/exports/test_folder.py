@@ -168,7 +168,10 @@ def _forge(old: str, new: str) -> Callable[[Path], None]:
             _forge('"name": "dcnv2"', '"name": "os:system"'),
             "Add --model os:system, or model=... in Python, if you trust it",
         ),
-        (_forge('"name": "dcnv2"', '"name": "fieldwise.cli:main"'), "is not part of the library and is not imported on a file's word"),
+        (
+            _forge('"name": "dcnv2"', '"name": "fieldwise.cli:main"'),
+            "is not part of the library and is not imported on a file's word",
+        ),
         (_forge('"cross_layers": 3', '"cross_layers": -1'), "settings are not valid"),
         (_forge('"encoding.json"', '"../encoding.json"'), "is not valid: files"),
         (

@@ -29,7 +29,7 @@ def gate(step: int, user: int, city: int) -> dict[str, object]:
 
 
 def test_a_frame_shows_counts_target_accuracy_and_bars(finished: Path) -> None:
-    text = shown(list(journal.read(finished)))
+    text = shown(list(journal.read_metrics(finished)))
     assert "pretrain, seed 0" in text
     assert "search 40% parameters, seed 1, step 10: " in text
     assert "validation AUC" in text

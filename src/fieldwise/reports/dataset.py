@@ -7,14 +7,14 @@ SPLIT_HEADS: Final = ("split", "rows", "clicks", "label rate")
 FIELD_HEADS: Final = ("field", "made by", "cardinality", "min count", "unknown %", "null %")
 
 
-def splits(info: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+def split_rows(info: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """One line for each split."""
     for name, rows in info["rows"].items():
         clicks = info["splits"][name]["clicks"]
         yield name, f"{rows:,}", f"{clicks:,}", f"{clicks / max(1, rows):.2%}"
 
 
-def fields(info: dict[str, Any], rules: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+def field_rows(info: dict[str, Any], rules: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     """One line for each field; shares are of the rows of each split."""
     for index, (field, entry) in enumerate(zip(info["fields"], rules, strict=True)):
         yield (

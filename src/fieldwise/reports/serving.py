@@ -7,7 +7,7 @@ HEADS: Final = ("model", "runtime", "disk", "process", "model", "ms: 1 row", "25
 """Sizes are in MiB, times p50 / p99 in milliseconds."""
 
 
-def rows(bench: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+def serving_rows(bench: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """One line for each model in each runtime, and how many times less the compact model takes."""
     cells = bench["cells"]
     for runtime in dict.fromkeys(cell["runtime"] for cell in cells):

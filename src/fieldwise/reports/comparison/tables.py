@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from fieldwise.core.comparison import Comparison, Row
-from fieldwise.reports.run.markdown import Row as Cells
-from fieldwise.reports.run.markdown import plain, plain_rows, table
+from fieldwise.reports.run.markdown import Cells, markdown_table, plain, plain_rows
 
 HEADS = (
     "method", "starts from", "seeds", "test AUC", "log loss", "embedding", "search s", "search x", "all x", "memory",
@@ -22,11 +21,16 @@ def markdown(comparison: Comparison) -> str:
     source = f" on {plain(first.source)}" if first else ""
     lines = [f"# Searches compared{source}", "", summary(comparison), ""]
     for model, budget in groups(comparison):
-        lines += [f"## {model}, {budget}", "", *table(HEADS, plain_rows(rows(comparison, model, budget))), ""]
+        lines += [
+            f"## {model}, {budget}",
+            "",
+            *markdown_table(HEADS, plain_rows(method_rows(comparison, model, budget))),
+            "",
+        ]
     lines += [*_front(comparison), "", *_notes(comparison)]
     missing = list(failed(comparison))
     if missing:
-        lines += ["", "## Cells that failed", "", *table(FAILED_HEADS, plain_rows(missing))]
+        lines += ["", "## Cells that failed", "", *markdown_table(FAILED_HEADS, plain_rows(missing))]
     if first:
         versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
         lines += ["", f"Device: {first.device}; {comparison.jobs} cells side by side. Versions: {versions}."]
@@ -45,7 +49,7 @@ def summary(comparison: Comparison) -> str:
     return f"{len(states)} cells: {counts}. Baseline: {comparison.baseline}."
 
 
-def rows(comparison: Comparison, model: str, budget: str) -> Iterable[Cells]:
+def method_rows(comparison: Comparison, model: str, budget: str) -> Iterable[Cells]:
     """The methods by falling test AUC, and the full model for comparison."""
     found = [row for row in comparison.rows if (row.model, row.budget) == (model, budget)]
     for row in sorted(found, key=lambda row: -row.auc):
@@ -96,7 +100,7 @@ def _front(comparison: Comparison) -> list[str]:
     points = [(r.model, r.embedding, r.auc, f"{r.method}, {r.budget}") for r in comparison.rows if r.front]
     lines = ["## The front: no smaller model is better", ""]
     body = [(m, f"{e:,.0f}", f"{a:.4f}", name) for m, e, a, name in sorted(points)]
-    return lines + table(("model", "embedding", "test AUC", "method and budget"), plain_rows(body))
+    return lines + markdown_table(("model", "embedding", "test AUC", "method and budget"), plain_rows(body))
 
 
 def _notes(comparison: Comparison) -> list[str]:

@@ -18,14 +18,12 @@ def cosines(folder: Path) -> dict[str, NDArray[np.float64]]:
     """For every field with columns, the cosines between them, (width, width)."""
     try:
         layout = _layout(folder)
-        result, starts = {}, dict.fromkeys(layout.widths, 0)
+        result = {}
         with safe_open(folder / "model.safetensors", framework="np") as file:
-            for field, width in zip(layout.schema.fields, layout.widths, strict=True):
-                if width:  # fields of equal width are stacked into one table, in order
-                    start = starts[width]
-                    starts[width] = start + field.cardinality
-                    table = file.get_slice(f"embedding.tables.{width}")[start : starts[width]]
-                    result[field.name] = _cosine(np.asarray(table, dtype=np.float64))
+            for name, width, rows in zip(layout.schema.names, layout.widths, layout.stacked_rows, strict=True):
+                if width:
+                    table = file.get_slice(f"embedding.tables.{width}")[rows]
+                    result[name] = _cosine(np.asarray(table, dtype=np.float64))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, FieldwiseError) as error:
         raise RunError(f"the tables in {'/'.join(folder.parts[-2:])} cannot be read ({error})") from error
     return result

@@ -64,7 +64,7 @@ class Journal(Watcher):
             file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
-def read(out: Path) -> Iterator[dict[str, Any]]:
+def read_metrics(out: Path) -> Iterator[dict[str, Any]]:
     """The lines of a run, the oldest first; a line cut short by a kill is left out."""
     path = out / FILE
     if not path.exists():
@@ -81,7 +81,7 @@ def read(out: Path) -> Iterator[dict[str, Any]]:
 
 def commands(out: Path) -> list[str]:
     """The commands that worked in a run folder, each once."""
-    return list(dict.fromkeys(str(line["command"]) for line in read(out) if line.get("event") == "command"))
+    return list(dict.fromkeys(str(line["command"]) for line in read_metrics(out) if line.get("event") == "command"))
 
 
 def finished(out: Path) -> bool:

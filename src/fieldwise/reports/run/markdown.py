@@ -7,7 +7,7 @@ from typing import Final
 
 from fieldwise.core.records import RunRecord
 
-Row = Sequence[object]
+Cells = Sequence[object]
 _MARKS: Final = re.compile(r"[\\`*\[\]<>~&$]|(?<![^\W_])_|_(?![^\W_])")
 """What Markdown, or HTML within it, may read as more than text; a `_` within a word is none."""
 
@@ -23,22 +23,22 @@ def report(records: Sequence[RunRecord]) -> str:
         "",
         "## Full against compact",
         "",
-        *table(RESULT_HEADS, plain_rows(results(records))),
+        *markdown_table(RESULT_HEADS, plain_rows(results(records))),
         "",
         "Test figures are read once, at the end. Embedding counts the numbers in the tables; linear counts "
         "first-order weights, which are not masked and stand outside the budget.",
         "",
         "## What the search evaluated and what it selected",
         "",
-        *table(SEARCH_HEADS, plain_rows(searches(records))),
+        *markdown_table(SEARCH_HEADS, plain_rows(searches(records))),
         "",
         "Validation AUC before retraining. For a hard deterministic gate the two agree; for soft or random gates the "
         "gap shows how far the evaluated model is from the selected one.",
     ]
     for record in records:
         lines += ["", f"## Widths, budget {record.budget}, seed {record.seed}", ""]
-        lines += table(WIDTH_HEADS, plain_rows(widths(record)))
-    lines += ["", "## Seconds per stage", "", *table(SECOND_HEADS, plain_rows(seconds(records)))]
+        lines += markdown_table(WIDTH_HEADS, plain_rows(widths(record)))
+    lines += ["", "## Seconds per stage", "", *markdown_table(SECOND_HEADS, plain_rows(seconds(records)))]
     lines += ["", "Versions: " + ", ".join(f"{name} {v}" for name, v in first.versions.items()) + "."]
     return "\n".join(lines) + "\n"
 
@@ -49,7 +49,7 @@ WIDTH_HEADS = ("field", "cardinality", "width before", "width after", "parameter
 SECOND_HEADS = ("budget", "seed", "pretrain", "search", "retrain", "peak memory")
 
 
-def results(records: Sequence[RunRecord]) -> Iterable[Row]:
+def results(records: Sequence[RunRecord]) -> Iterable[Cells]:
     """Two rows a record, full and compact, and their mean and spread over seeds where there are several."""
     for record in records:
         for name, size, test in (
@@ -69,7 +69,7 @@ def results(records: Sequence[RunRecord]) -> Iterable[Row]:
                 yield budget, f"all {len(same)}", name, "", "", "", "", *spreads
 
 
-def searches(records: Sequence[RunRecord]) -> Iterable[Row]:
+def searches(records: Sequence[RunRecord]) -> Iterable[Cells]:
     """How each search ended."""
     for record in records:
         s = record.summary
@@ -78,7 +78,7 @@ def searches(records: Sequence[RunRecord]) -> Iterable[Row]:
         yield record.budget, record.seed, evaluated, f"{s.selected_auc:.6f}", s.steps, live, s.reactivations
 
 
-def widths(record: RunRecord) -> Iterable[Row]:
+def widths(record: RunRecord) -> Iterable[Cells]:
     """One row a field, and their sum."""
     rows = list(zip(record.fields, record.cardinalities, record.widths_before, record.widths_after, strict=True))
     for name, cardinality, before, after in rows:
@@ -88,7 +88,7 @@ def widths(record: RunRecord) -> Iterable[Row]:
     yield "all", f"{counts[0]:,}", counts[1], counts[2], f"{saved:,}"
 
 
-def seconds(records: Sequence[RunRecord]) -> Iterable[Row]:
+def seconds(records: Sequence[RunRecord]) -> Iterable[Cells]:
     """Where the time went; one pretraining serves all budgets of a seed."""
     for r in records:
         stages = (f"{r.seconds[stage]:.1f}" for stage in ("pretrain", "search", "retrain"))
@@ -101,12 +101,12 @@ def plain(text: object) -> str:
     return _MARKS.sub(r"\\\g<0>", line)
 
 
-def plain_rows(rows: Iterable[Row]) -> Iterable[Row]:
+def plain_rows(rows: Iterable[Cells]) -> Iterable[Cells]:
     """Rows whose cells are all shown as they are."""
     return ([plain(cell) for cell in row] for row in rows)
 
 
-def table(heads: Sequence[str], rows: Iterable[Row]) -> list[str]:
+def markdown_table(heads: Sequence[str], rows: Iterable[Cells]) -> list[str]:
     """A Markdown table of Markdown cells; a bar inside a cell is escaped."""
     body = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
     lines = [list(heads), ["---"] * len(heads), *body]
