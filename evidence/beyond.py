@@ -1,4 +1,4 @@
-"""The page of searches beyond the paper."""
+"""Tables and figures of the page on searches beyond the paper."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -15,9 +15,9 @@ QUARTER: Final = "54000 parameters"
 
 
 def raced(evidence: Evidence) -> Evidence:
-    """The comparison with `race` in front: of each seed's methods the one that is best on validation rows.
+    """Returns the comparison with `race` added first: for each seed, the method with the best validation AUC.
 
-    The search `race` does the same by itself: with a seed all its entrants end as they ended here.
+    The search `race` gives the same result: its entrants are deterministic given the seed.
     """
     grid = Grid(evidence)
     winners = []
@@ -32,7 +32,7 @@ def raced(evidence: Evidence) -> Evidence:
 
 
 def winners(evidence: Evidence) -> Lines:
-    """How many seeds each method wins in each cell."""
+    """Tabulates the number of seeds that each method wins per model and budget."""
     grid = Grid(evidence)
     race = [cell for cell in raced(evidence).cells if cell.method == "race"]
     methods = {(c.model, c.budget, c.seed, c.valid_auc): c.method for c in evidence.cells}
@@ -44,7 +44,7 @@ def winners(evidence: Evidence) -> Lines:
 
 
 def others(evidence: Evidence, rivals: Evidence) -> Lines:
-    """The race against searches of another comparison with the same rules, over the seeds that both have."""
+    """Tabulates the race against the searches of another comparison with the same rules, over common seeds."""
     ours, theirs = Grid(raced(evidence)), Grid(rivals)
     rows = []
     for model, budget in theirs.places:
@@ -59,7 +59,7 @@ def others(evidence: Evidence, rivals: Evidence) -> Lines:
 
 
 def quarter(figure: "Figure", evidence: Evidence) -> None:
-    """Test AUC at a quarter of the parameters, less the full model's: one width for all against the race."""
+    """Draws test AUC at a quarter of the parameters minus the full model's: uniform widths and the race."""
     grid = Grid(raced(evidence))
     figure.set_size_inches(7.5, 3.2)
     axes = figure.subplots()

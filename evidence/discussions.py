@@ -1,4 +1,4 @@
-"""The paper's further discussions: base width, dense parameters; and which fields its MovieLens-1M may have had."""
+"""Tables of the paper's discussions: base width, dense parameters, and possible field sets of its MovieLens-1M."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def narrow(slim: Evidence, wide: Evidence) -> Lines:
-    """Each method from base width 8 against the same from 16, at equal budgets; then the full models."""
+    """Tabulates each method with base width 8 against base width 16 at equal budgets, then the full models."""
     grid, base = Grid(slim), Grid(wide)
     rows = []
     for name in grid.models:
@@ -34,7 +34,7 @@ def narrow(slim: Evidence, wide: Evidence) -> Lines:
 
 
 def dense(evidence: Evidence) -> Lines:
-    """Numbers outside the embedding tables, of the full and the compact DCN-V2."""
+    """Tabulates the parameters outside the embedding tables of the full and the compact DCN-V2."""
     grid = Grid(evidence)
     full = grid.full("dcnv2")[0]
     rows = [("full model", sum(full.widths), f"{full.dense:,}", "100%")]
@@ -46,7 +46,7 @@ def dense(evidence: Evidence) -> Lines:
 
 
 def variants(*data: Evidence) -> Lines:
-    """What the paper's claims come to on each choice of fields: HAM against `uniform` and `sam`."""
+    """Tabulates HAM against `uniform` and `sam` for each set of fields, to check the paper's claims."""
     rows = []
     for evidence in by_variant(*data):
         grid = Grid(evidence)
@@ -60,7 +60,7 @@ def variants(*data: Evidence) -> Lines:
 
 
 def by_variant(*data: Evidence) -> list[Evidence]:
-    """Grids over several choices of fields, named by them; of the models and methods, those that all grids have."""
+    """Returns evidence named after its set of fields, restricted to the models and methods common to all."""
     models = set.intersection(*(set(Grid(evidence).models) for evidence in data))
     methods = set.intersection(*(set(Grid(evidence).methods) for evidence in data))
     return [
@@ -73,7 +73,7 @@ def by_variant(*data: Evidence) -> list[Evidence]:
 
 
 def noticed(*data: Evidence) -> Lines:
-    """How many seeds leave the timestamp out, and what became of those that did and did not."""
+    """Tabulates the number of seeds that drop the timestamp, and the test AUC of those that do and do not."""
     rows = []
     for evidence in data:
         grid, place = Grid(evidence), list(evidence.about.fields).index("timestamp")
@@ -89,12 +89,12 @@ def noticed(*data: Evidence) -> Lines:
 
 
 def variant_gaps(figure: "Figure", *data: Evidence) -> None:
-    """For each choice of fields, every method less `uniform`."""
+    """Draws every method minus `uniform` for each set of fields."""
     gaps(figure, *by_variant(*data))
 
 
 def own_columns(*data: Evidence) -> Lines:
-    """Columns that AutoDim takes by itself, where no budget holds it back."""
+    """Tabulates the columns that AutoDim selects without a budget."""
     rows = []
     for evidence in data:
         grid = Grid(evidence)
@@ -106,7 +106,7 @@ def own_columns(*data: Evidence) -> Lines:
 
 
 def distilled(with_it: Evidence, plain: Evidence, measure: Measure = auc) -> Lines:
-    """What learning from the full model's predictions gains, for the methods that both grids have."""
+    """Tabulates the gain from distillation, for the methods of both grids."""
     ours, theirs = Grid(with_it), Grid(plain)
     rows = []
     for model, budget in theirs.places:
@@ -119,7 +119,7 @@ def distilled(with_it: Evidence, plain: Evidence, measure: Measure = auc) -> Lin
 
 
 def shorter(usual: Evidence, short: Evidence) -> Lines:
-    """HAM with fewer epochs of search than usual, where both grids have it."""
+    """Tabulates HAM with fewer search epochs against the usual number, for the cells of both grids."""
     ours, theirs = Grid(short), Grid(usual)
     rows = []
     for model, budget in ours.places:

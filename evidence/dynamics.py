@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def summary(evidence: Evidence) -> Lines:
-    """How the search went."""
+    """Tabulates the key numbers of the search."""
     search = evidence.searches[0]
     at, live = search.live
     there = next(place for place, count in enumerate(live) if count <= search.limit)
@@ -36,7 +36,7 @@ def summary(evidence: Evidence) -> Lines:
 
 
 def fields(evidence: Evidence) -> Lines:
-    """Where the columns went, and the scores that decided it, in thousandths."""
+    """Tabulates the widths before and after, and the extreme final scores, in thousandths."""
     search, cell = evidence.searches[0], evidence.cells[0]
     rows = []
     for place, (name, cardinality) in enumerate(evidence.about.fields.items()):
@@ -48,7 +48,7 @@ def fields(evidence: Evidence) -> Lines:
 
 
 def picture(figure: "Figure", evidence: Evidence) -> None:
-    """Every column's score against steps, and the live count beside the target."""
+    """Draws the scores of all columns over steps, and the live count with its target."""
     search = evidence.searches[0]
     whole, near, below = figure.subplots(3, 1, sharex=True)
     for axes in (whole, near):

@@ -1,4 +1,4 @@
-"""The paper's Table 2 and Figure 4: what soft orthogonality gains, and what it does to the columns."""
+"""The paper's Table 2 and Figure 4: the gain from soft orthogonality, and its effect on the columns."""
 
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
@@ -33,7 +33,7 @@ FIELD: Final = "genres"
 
 
 def gains(with_it: Evidence, without: Evidence) -> Lines:
-    """HAM with orthogonality less HAM without, by two tests, beside the paper's gain."""
+    """Tabulates HAM with orthogonality minus HAM without, with two tests and the paper's gain."""
     ours, theirs = Grid(with_it), Grid(without)
     rows = []
     for place in ours.places:
@@ -48,7 +48,7 @@ def gains(with_it: Evidence, without: Evidence) -> Lines:
 
 
 def full_gains(with_it: Evidence, without: Evidence) -> Lines:
-    """The same for the full models, before any search."""
+    """Tabulates the same difference for the full models, before any search."""
     ours, theirs = Grid(with_it), Grid(without)
     rows = []
     for model in ours.models:
@@ -58,12 +58,12 @@ def full_gains(with_it: Evidence, without: Evidence) -> Lines:
 
 
 def overlap(one: Pretrained, field: str = FIELD) -> float:
-    """The mean absolute cosine between two columns of a field."""
+    """Returns the mean absolute cosine between two columns of a field."""
     return fmean(map(abs, one.cosines[field]))
 
 
 def cosines(with_it: Evidence, without: Evidence) -> Lines:
-    """Mean absolute cosine of each field's columns, over seeds, with and without, and the paired p."""
+    """Tabulates the mean absolute cosine of each field over seeds, with and without, and the paired p."""
     rows = []
     for name, cardinality in with_it.about.fields.items():
         if name in with_it.pretrained[0].cosines:
@@ -76,7 +76,7 @@ def cosines(with_it: Evidence, without: Evidence) -> Lines:
 
 
 def costs(with_it: Evidence, without: Evidence) -> Lines:
-    """What a pretraining costs and reaches, with and without."""
+    """Tabulates the time and validation AUC of pretraining, with and without."""
     rows = []
     for label, evidence in (("without", without), ("with", with_it)):
         runs = evidence.pretrained
@@ -87,7 +87,7 @@ def costs(with_it: Evidence, without: Evidence) -> Lines:
 
 
 def panels(figure: "Figure", with_it: Evidence, without: Evidence) -> None:
-    """The cosines between the columns of `genres`, seed 0, as in the paper's Figure 4."""
+    """Draws the cosines between the columns of `genres`, seed 0, as in the paper's Figure 4."""
     for place, (label, evidence) in enumerate((("without", without), ("with", with_it)), start=1):
         axes = figure.add_subplot(1, 2, place)
         upper = evidence.pretrained[0].cosines[FIELD]

@@ -1,4 +1,4 @@
-"""Tables that several pages have."""
+"""Tables shared by several pages."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -11,7 +11,7 @@ Lines = list[str]
 
 
 def means(grid: Grid, measure: Measure = auc) -> Lines:
-    """A row for each model and budget, a column for each method: mean and deviation, the highest in bold."""
+    """Tabulates mean and deviation per model and budget (rows) and method (columns), the best in bold."""
     rows = []
     for model, budget in grid.places:
         groups = [grid.cells(model, budget, method) for method in grid.methods]
@@ -22,7 +22,7 @@ def means(grid: Grid, measure: Measure = auc) -> Lines:
 
 
 def sizes(grid: Grid) -> Lines:
-    """Mean numbers in the embedding tables."""
+    """Tabulates the mean number of embedding parameters."""
     rows = []
     for model, budget in grid.places:
         counts = [mean(grid.cells(model, budget, method), lambda cell: cell.embedding) for method in grid.methods]
@@ -32,7 +32,7 @@ def sizes(grid: Grid) -> Lines:
 
 
 def best(grid: Grid) -> Lines:
-    """The highest test AUC of all seeds."""
+    """Tabulates the highest test AUC of all seeds."""
     rows = []
     for model, budget in grid.places:
         tops = [max(cell.auc for cell in grid.cells(model, budget, method)) for method in grid.methods]
@@ -41,12 +41,12 @@ def best(grid: Grid) -> Lines:
 
 
 def against(grid: Grid, method: str, others: Sequence[str], measure: Measure = auc) -> Lines:
-    """One method less each other, with the paired p; a star where Holm's correction over the table leaves p < 0.05."""
+    """Tabulates one method minus each other, with the paired p; a star marks p < 0.05 after Holm's correction."""
     return _differences(grid, [(method, other) for other in others], measure)
 
 
 def changes(grid: Grid, reference: str, measure: Measure = auc) -> Lines:
-    """Each other method less the reference, likewise."""
+    """Tabulates each other method minus the reference, as `against` does."""
     return _differences(grid, [(method, reference) for method in grid.methods if method != reference], measure)
 
 
@@ -65,7 +65,7 @@ def _differences(grid: Grid, pairs: Sequence[tuple[str, str]], measure: Measure)
 
 
 def challenge(grid: Grid, measure: Measure = auc) -> Lines:
-    """The first method against the best of the others in each cell, and against `uniform`."""
+    """Tabulates the first method against the best other method per model and budget, and against `uniform`."""
     first, *others = grid.methods
     rows = []
     for model, budget in grid.places:
@@ -80,7 +80,7 @@ def challenge(grid: Grid, measure: Measure = auc) -> Lines:
 
 
 def widths(grid: Grid, model: str, budget: str) -> Lines:
-    """Mean width that each field keeps under every method."""
+    """Tabulates the mean kept width of each field per method."""
     fields = grid.evidence.about.fields
     rows = []
     for place, (name, cardinality) in enumerate(fields.items()):
@@ -91,7 +91,7 @@ def widths(grid: Grid, model: str, budget: str) -> Lines:
 
 
 def methods_of(grid: Grid, reference: str) -> Lines:
-    """A row for each model and method: how good, how large, how costly, and the difference from a reference."""
+    """Tabulates accuracy, size, search time and the difference from a reference per model and method."""
     rows = []
     for model, budget in grid.places:
         base = grid.cells(model, budget, reference)
@@ -108,7 +108,7 @@ def methods_of(grid: Grid, reference: str) -> Lines:
 
 
 def verdict(found: Difference) -> str:
-    """Which way a difference points, if it is not chance."""
+    """Returns "higher" or "lower" if a difference is significant at 0.05, otherwise "level"."""
     if found.t >= 0.05:
         return "level"
     return "higher" if found.mean > 0 else "lower"

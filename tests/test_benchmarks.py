@@ -1,4 +1,4 @@
-"""The benchmarks still run: each is started on little work, with fieldwise as the one contender."""
+"""The benchmarks run: each is started with a small workload and fieldwise as the only contender."""
 
 import json
 import subprocess
