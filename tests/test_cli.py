@@ -82,7 +82,7 @@ def test_a_flag_that_changes_the_method_drops_the_old_method_s_settings(tmp_path
         (["run", "--dataset", "no-such"], "is not a dataset"),
         (["run", "--set", "pretrain.learning_rate=1e30", *FAST], "became nan at step"),
         (["search", *FAST[-2:]], "is not complete. Run `fieldwise pretrain`"),
-        (["report", "no-such"], "is no run folder"),
+        (["report", "no-such"], "is not a run folder"),
         (["describe", "no-such"], "is not a dataset"),
         (["prepare", "--source", "table", "--raw", "OTHER"], "[data] label"),
         (["prepare", "--engine", "dask"], "[engine] unknown 'dask'"),

@@ -10,7 +10,7 @@ from fieldwise.core.errors import SettingsError
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.reports.comparison import tables
 from fieldwise.reports.run import markdown
-from fieldwise.reports.run.markdown import plain, table
+from fieldwise.reports.run.markdown import markdown_table, plain
 from tests.test_cli import FAST, cli
 
 NAMES = [
@@ -62,7 +62,7 @@ def test_markdown_shows_a_name_as_it_is(name: str, shown: str) -> None:
 
 
 def test_a_report_has_one_row_a_field_whatever_it_is_called() -> None:
-    rows = table(markdown.WIDTH_HEADS, markdown.plain_rows((name, 1, 2, 3, 4) for name in NAMES))
+    rows = markdown_table(markdown.WIDTH_HEADS, markdown.plain_rows((name, 1, 2, 3, 4) for name in NAMES))
     assert len(rows) == 2 + len(NAMES)
     for row in rows:
         assert "\n" not in row

@@ -175,7 +175,7 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "out" / "seed-0" / "search" / "8-columns" / "stage.json").write_text("{")
     with pytest.raises(RunError, match=r"stage.json' cannot be read"):
         pipeline.run(chosen, tmp_path / "out")
-    with pytest.raises(RunError, match="is no run folder"):
+    with pytest.raises(RunError, match="is not a run folder"):
         pipeline.report(tmp_path / "absent")
 
 

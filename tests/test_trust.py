@@ -108,7 +108,7 @@ def test_a_run_of_ones_own_model_resumes_and_serves_only_by_the_user_s_word(desk
     assert desk("export", own, "--to", "json", "--out", "x")[0] == 0  # widths alone need no code
     assert not desk.imported()
     assert str(desk.folder) not in sys.path
-    refused(desk("predict", own, rows, "--out", "p.csv", "--model", "fm"), "this call names 'fm'")
+    refused(desk("predict", own, rows, "--out", "p.csv", "--model", "fm"), "but got class 'fm'")
     assert desk("predict", own, rows, "--out", "p.csv", "--model", "mine_here:Mine")[0] == 0
     assert len(Path("p.csv").read_text().splitlines()) == 2
     # a settings file that is given is the user's word, though it is the folder's; so are flags
@@ -144,9 +144,9 @@ def test_python_gives_the_class_itself(desk: Desk) -> None:
     with pytest.raises(RunError, match=r"Add --model not_installed:Mine, or model=... in Python"):
         fw.load("m")
     assert isinstance(fw.load("m", model=mine).model.settings, mine)
-    with pytest.raises(RunError, match=r"a model of 'not_installed:Mine', this call names 'fm'"):
+    with pytest.raises(RunError, match=r"a model of class 'not_installed:Mine', but got class 'fm'"):
         fw.load("m", model=FM)
-    with pytest.raises(SettingsError, match="'Path' is no base model"):
+    with pytest.raises(SettingsError, match="'Path' is not a base model"):
         fw.load("m", model=Path)  # type: ignore[arg-type]
     with pytest.raises(RunError, match="Add --model not_installed:Mine"):
         export_to("pt2", Path("m"), Path("x"))

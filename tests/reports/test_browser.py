@@ -115,7 +115,7 @@ def test_choices_change_what_is_drawn(finished: Path, browser: "Browser") -> Non
     cosines, widths = opened.drawn("chart-cosines-0"), opened.drawn("chart-widths")
     page.select_option("#cosines-field", label="city")
     assert opened.drawn("chart-cosines-0") != cosines
-    assert page.inner_text("#chart-cosines-0 figcaption").startswith("city: mean size of the cosines")
+    assert page.inner_text("#chart-cosines-0 figcaption").startswith("city: mean absolute cosine")
     page.select_option("#widths-sort", "name")
     assert opened.drawn("chart-widths") != widths
     first = page.query_selector("[data-chart='chart-widths'] [aria-label='y-axis tick label'] text")

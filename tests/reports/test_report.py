@@ -206,7 +206,7 @@ def test_damaged_comparisons_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_journal_says_what_happened(finished: Path) -> None:
-    lines = list(journal.read(finished))
+    lines = list(journal.read_metrics(finished))
     titles = {line["title"] for line in lines if line["event"] == "stage"}
     assert titles == {
         f"{what}seed {seed}"
@@ -231,10 +231,10 @@ def test_the_journal_says_what_happened(finished: Path) -> None:
 
 
 def test_a_line_cut_short_by_a_kill_spoils_nothing(finished: Path, copy: Path) -> None:
-    before = list(journal.read(copy))
+    before = list(journal.read_metrics(copy))
     with (copy / journal.FILE).open("a") as file:
         file.write('{"event": "epo')
-    assert list(journal.read(copy)) == before
+    assert list(journal.read_metrics(copy)) == before
     writer = journal.Journal(copy)
     writer.begin("again", done=True)
-    assert [line["event"] for line in journal.read(copy)][len(before) :] == ["command", "stage"]
+    assert [line["event"] for line in journal.read_metrics(copy)][len(before) :] == ["command", "stage"]

@@ -41,11 +41,19 @@ def compare(
     from fieldwise.comparison.results import compare as compare_searches
     from fieldwise.comparison.settings import CompareSettings
     from fieldwise.core.comparison import Comparison
-    from fieldwise.reports.comparison.tables import FAILED_HEADS, SHORT_HEADS, failed, groups, rows, short, summary
+    from fieldwise.reports.comparison.tables import (
+        FAILED_HEADS,
+        SHORT_HEADS,
+        failed,
+        groups,
+        method_rows,
+        short,
+        summary,
+    )
 
     def show(console: Console, found: Comparison) -> None:
         for model, bound in groups(found):
-            table(console, f"{model}, {bound}", SHORT_HEADS, map(short, rows(found, model, bound)))
+            table(console, f"{model}, {bound}", SHORT_HEADS, map(short, method_rows(found, model, bound)))
         missing = list(failed(found))
         if missing:
             table(console, "Failed", FAILED_HEADS, missing)

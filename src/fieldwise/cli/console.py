@@ -116,9 +116,12 @@ def show(console: Console, records: Sequence[RunRecord]) -> None:
 def describe_dataset(console: Console, data: "Dataset") -> None:
     """A dataset's splits and fields, and how each field is made."""
     rules = [{"rule": f.rule.values(), "length": f.length, "several": f.several} for f in data.encoder.fields]
-    table(console, f"{data.source}, label '{data.info['label']}'", dataset.SPLIT_HEADS, dataset.splits(data.info))
+    table(console, f"{data.source}, label '{data.info['label']}'", dataset.SPLIT_HEADS, dataset.split_rows(data.info))
     table(
-        console, "Fields; unknown and null of train/valid/test", dataset.FIELD_HEADS, dataset.fields(data.info, rules)
+        console,
+        "Fields; unknown and null of train/valid/test",
+        dataset.FIELD_HEADS,
+        dataset.field_rows(data.info, rules),
     )
     if data.info["skipped"]:
         console.print(f"{data.info['skipped']:,} bad rows were skipped.")

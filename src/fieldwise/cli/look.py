@@ -69,7 +69,7 @@ def watch(
     console = new_console()
 
     def picture() -> RenderableType:
-        return frame(journal.read(out), rows=max(5, console.height - 12), width=console.width)
+        return frame(journal.read_metrics(out), rows=max(5, console.height - 12), width=console.width)
 
     def at_work() -> bool:
         return not journal.finished(out) and holder(out) is not None
@@ -82,7 +82,7 @@ def watch(
                 time.sleep(every)
                 live.update(picture(), refresh=True)
     if not journal.finished(out) and holder(out) is None:
-        console.print(abandoned(out, journal.read(out)), soft_wrap=True)
+        console.print(abandoned(out, journal.read_metrics(out)), soft_wrap=True)
 
 
 def describe(dataset: Annotated[Path, typer.Argument(help="The dataset folder.")]) -> None:

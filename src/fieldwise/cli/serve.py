@@ -97,14 +97,14 @@ def bench_serve(
     """Measure latency, memory and disk of the full against the compact model, in every runtime."""
     from fieldwise.bench.serve import bench
     from fieldwise.core.files import write_json
-    from fieldwise.reports.serving import HEADS, rows
+    from fieldwise.reports.serving import HEADS, serving_rows
 
     console = new_console()
     with console.status("measuring") as status:
         say = lambda what: status.update(f"measuring {what}")  # noqa: E731
         found = bench(model, seconds, threads, say=say, model=own_class(own))
     title = f"Serving on {threads} core(s), ids to probabilities: sizes in MiB, p50 / p99 of a batch in ms"
-    table(console, title, HEADS, rows(found.to_json()))
+    table(console, title, HEADS, serving_rows(found.to_json()))
     for line in found.missing:
         console.print(f"Not measured: {line}", soft_wrap=True)
     if json:

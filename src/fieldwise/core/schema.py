@@ -120,6 +120,16 @@ class Layout:
         return tuple(int(n) for n in np.concatenate([[0], np.cumsum(self.widths)]))
 
     @property
+    def stacked_rows(self) -> tuple[slice, ...]:
+        """Each field's rows in the table of its width: fields of equal width are stacked into one table, in order."""
+        rows, ends = [], dict.fromkeys(self.widths, 0)
+        for width, cardinality in zip(self.widths, self.schema.cardinalities, strict=True):
+            start = ends[width]
+            ends[width] = start + cardinality
+            rows.append(slice(start, ends[width]))
+        return tuple(rows)
+
+    @property
     def owners(self) -> NDArray[np.int64]:
         """The field index of every column, (S,)."""
         return np.repeat(np.arange(len(self.schema)), self.widths)

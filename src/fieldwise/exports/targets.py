@@ -1,4 +1,4 @@
-"""Everything a model folder can be exported to, by name."""
+"""The export targets of a model folder, by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,28 +22,28 @@ SERVING: Final[dict[str, Callable[[Predictor, Path, str], list[Path]]]] = {
     "pt2": lambda predictor, out, _: to_pt2(predictor, out / "model.pt2"),
     "triton": to_triton,
 }
-"""The model itself, under a name where there may be several."""
+"""Targets that contain the model; the last argument names it in a repository of several."""
 CONFIGS: Final[dict[str, Callable[[Tables, Path], list[Path]]]] = {
     "deepctr": hand_over.to_deepctr,
     "fuxictr": hand_over.to_fuxictr,
     "json": hand_over.to_json,
     "torcheasyrec": hand_over.to_torcheasyrec,
 }
-"""Widths alone, for models that are trained elsewhere."""
+"""Targets that contain only the widths, for models trained by other libraries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The files of an export, and the tables where their widths were handed over."""
+    """The files of an export, and the tables if it wrote their widths."""
 
     paths: list[Path]
     tables: Tables | None
 
 
 def export_to(target: str, model: Path, out: Path, align: int = 1, cls: type[Model] | None = None) -> Exported:
-    """Writes what `target` reads into the folder `out`, one process at a time.
+    """Writes the files of `target` to the folder `out`, locked against other processes.
 
-    `cls` is the class of a model that is not the library's.
+    `cls` is the class of a model that is not part of the library.
     """
     with alone(out):
         return _export_to(target, model, out, align, cls)
@@ -53,7 +53,7 @@ def _export_to(target: str, model: Path, out: Path, align: int, cls: type[Model]
     if target in SERVING:
         if align != 1:
             raise SettingsError(
-                f"--align {align} is for widths that are handed over; '{target}' serves them as they are."
+                f"--align {align} does not apply to '{target}', which serves the trained widths. Leave --align out."
             )
         return Exported(SERVING[target](load(model, model=cls), out, model.resolve().name), None)
     tables = Tables.of(ModelInfo.read(model), align)

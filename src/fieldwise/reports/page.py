@@ -1,4 +1,4 @@
-"""One HTML file that holds everything: the drawing library, the data as JSON, styles and scripts. No network."""
+"""Builds a self-contained HTML page: charting libraries, data as JSON, styles and scripts. No network access."""
 
 import html
 import json
@@ -20,7 +20,7 @@ SCRIPTS: Final = {
 
 
 def page(data: dict[str, Any]) -> str:
-    """The page for a run's or a comparison's data."""
+    """Returns the HTML page for the data of a run or a comparison."""
     made = f"fieldwise {__version__}; charts by {' and '.join(what for _, what in LIBRARIES.values())}"
     parts = {
         "TITLE": html.escape(str(data["title"])),
@@ -36,7 +36,7 @@ def page(data: dict[str, Any]) -> str:
 
 
 def embedded(value: Any) -> str:
-    """JSON that may stand inside a script element, whatever its texts hold."""
+    """Returns JSON that is safe inside a script element, whatever its strings contain."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for sign, escape in {
         "<": "\\u003c",

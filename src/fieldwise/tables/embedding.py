@@ -26,12 +26,12 @@ class FieldEmbedding(nn.Module):
         self.groups, self._runs = by_width(layout), runs(layout.widths)
         """The fields of each width above 0."""
         self._lengths = {w: runs(tuple(layout.schema.lengths[j] for j in own)) for w, own in self.groups.items()}
-        self.tables = nn.ParameterDict()
+        self.tables, stacked = nn.ParameterDict(), layout.stacked_rows
         for width, fields in self.groups.items():
-            counts = [layout.schema.cardinalities[j] for j in fields]
-            self.tables[str(width)] = nn.Parameter(torch.randn(sum(counts), width).mul_(init))
+            rows = [stacked[j] for j in fields]
+            self.tables[str(width)] = nn.Parameter(torch.randn(rows[-1].stop, width).mul_(init))
             places, owners = _places(layout.schema, fields)
-            starts = [0, *accumulate(counts[:-1])]
+            starts = [own.start for own in rows]
             offsets = torch.tensor([starts[owner] for owner in owners], dtype=torch.int32)
             self.register_buffer(f"offsets_{width}", offsets, persistent=False)
             self.register_buffer(f"places_{width}", torch.tensor(places), persistent=False)
@@ -45,10 +45,8 @@ class FieldEmbedding(nn.Module):
 
     def span(self, field: int) -> tuple[nn.Parameter, slice]:
         """The stacked table that one field is in, and its rows there."""
-        width, counts = self.layout.widths[field], self.layout.schema.cardinalities
-        start = sum(counts[j] for j in self.groups[width] if j < field)
-        stacked: nn.Parameter = self.tables[str(width)]
-        return stacked, slice(start, start + counts[field])
+        stacked: nn.Parameter = self.tables[str(self.layout.widths[field])]
+        return stacked, self.layout.stacked_rows[field]
 
     def stackings(self) -> Iterator[tuple[nn.Parameter, tuple[int, ...], int]]:
         """The stacked tables, the fields in each, and how many ids of a row it is read by."""

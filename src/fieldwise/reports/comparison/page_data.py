@@ -1,4 +1,4 @@
-"""What the page of a comparison shows, as one plain value, from `comparison.json`."""
+"""Prepares the data of a comparison's page from `comparison.json`."""
 
 from collections.abc import Mapping
 from statistics import fmean
@@ -10,14 +10,14 @@ FORMAT: Final = "fieldwise-comparison/1"
 
 
 def comparison_data(value: Any) -> dict[str, Any]:
-    """The page's data; cells that failed or are open become notices."""
+    """Returns the data of the page; cells that failed or have not run become notices."""
     found = value.get("format") if isinstance(value, Mapping) else None
     if found != FORMAT:
-        raise RunError(f"Not a comparison: format {found!r:.80}. Allowed: {FORMAT!r}.")
+        raise RunError(f"Not a comparison: format {found!r:.80}. Allowed: {FORMAT!r}. Name the folder of a comparison.")
     try:
         return _data(value)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise RunError(f"A damaged comparison ({error!r}). Run `fieldwise compare` again; it rewrites it.") from error
+        raise RunError(f"A damaged comparison ({error!r}). Run `fieldwise compare` again to rewrite it.") from error
 
 
 def _data(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _headline(value: Mapping[str, Any]) -> str:
         sentences.append(
             f"On {model} the best mean test AUC is {best['auc']:.4f}, by {best['method']} at {best['budget']} "
             f"({seeds} seed{'s' * (seeds > 1)}; the full model has {full['auc']:.4f}). "
-            + (f"Nothing of their size or smaller beats {_listed(front)}." if front else "The full model is best.")
+            + (f"The Pareto front: {_listed(front)}." if front else "The full model is best.")
         )
     return " ".join(sentences)
 
@@ -83,7 +83,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _notices(cells: list[Mapping[str, Any]]) -> list[str]:
-    """One line for each reason, with all the seeds that it stopped."""
+    """Returns one line per method, budget, model and reason, with the seeds concerned."""
     stopped: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if cell["state"] != "complete":
@@ -94,7 +94,7 @@ def _notices(cells: list[Mapping[str, Any]]) -> list[str]:
 
 
 def _widths(complete: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Mean kept width of every field, for each model, budget and method, and the full model's."""
+    """Returns the mean kept width of every field per model, budget and method, and the full widths."""
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for cell in complete:
         groups.setdefault((cell["model"], cell["budget"], cell["method"]), []).append(cell["record"])

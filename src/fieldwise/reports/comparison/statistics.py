@@ -1,4 +1,4 @@
-"""From the cells of a comparison to its rows: means, spreads, paired tests, corrections and the front."""
+"""Computes the rows of a comparison from its cells: means, deviations, paired tests, corrections, Pareto front."""
 
 import warnings
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Key = tuple[str, str, str]
 
 
 def summarize(cells: Sequence[CellRecord], baseline: str, jobs: int, settings: dict[str, Any]) -> Comparison:
-    """The comparison of these cells."""
+    """Returns the comparison of these cells."""
     groups: dict[Key, list[CellRecord]] = {}
     for cell in cells:
         if cell.record is not None:
@@ -36,18 +36,18 @@ def summarize(cells: Sequence[CellRecord], baseline: str, jobs: int, settings: d
 
 
 def paired(differences: Sequence[float]) -> tuple[float, float]:
-    """Two-sided p of the paired t-test and of Wilcoxon's signed-rank test; 1 where nothing differs."""
+    """Returns the two-sided p-values of the paired t-test and Wilcoxon's signed-rank test; 1 if nothing differs."""
     values = np.asarray(differences, dtype=np.float64)
     if not values.any():
         return 1.0, 1.0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # equal differences: the t-test's p is then 0, and it says so
+        warnings.simplefilter("ignore")  # if all differences are equal, the t-test warns and returns p = 0
         t = float(stats.ttest_1samp(values, 0.0).pvalue)
     return t, float(stats.wilcoxon(values, method="auto").pvalue)
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction, in the order given."""
+    """Returns p-values after Holm's step-down correction, in the given order."""
     result, running = [0.0] * len(values), 0.0
     for rank, place in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
         running = max(running, min(1.0, (len(values) - rank) * values[place]))
@@ -56,14 +56,14 @@ def holm(values: Sequence[float]) -> list[float]:
 
 
 def on_front(row: Row, rows: Sequence[Row], full: Sequence[Full]) -> bool:
-    """Whether no other point of the row's model has a better AUC with no more parameters, or the same with fewer."""
+    """Returns whether no point of the row's model dominates it: no worse in AUC and size, and better in one."""
     points = [(r.embedding, r.auc) for r in rows if r.model == row.model]
     points += [(f.embedding, f.auc) for f in full if f.model == row.model]
     return not any(e <= row.embedding and a >= row.auc and (e < row.embedding or a > row.auc) for e, a in points)
 
 
 def _tests(groups: dict[Key, list[CellRecord]], baseline: str) -> dict[Key, PairedTest]:
-    """One test for each row but the baseline's, where at least two seeds are common."""
+    """Returns a test for each row except the baseline's, if it shares at least two seeds with the baseline."""
     found: dict[Key, tuple[list[float], tuple[float, float]]] = {}
     for key, group in groups.items():
         model, budget, method = key

@@ -1,4 +1,4 @@
-"""How much the columns of a pretrained table repeat each other (the paper's Figure 4)."""
+"""Cosine similarities between the columns of pretrained tables (the paper's Figure 4)."""
 
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,22 @@ from fieldwise.reports.run.view import RunView, StageView
 
 
 def cosines(folder: Path) -> dict[str, NDArray[np.float64]]:
-    """For every field with columns, the cosines between them, (width, width)."""
+    """Returns the cosines between the columns of each field, (width, width), for all fields with columns."""
     try:
         layout = _layout(folder)
-        result, starts = {}, dict.fromkeys(layout.widths, 0)
+        result = {}
         with safe_open(folder / "model.safetensors", framework="np") as file:
-            for field, width in zip(layout.schema.fields, layout.widths, strict=True):
-                if width:  # fields of equal width are stacked into one table, in order
-                    start = starts[width]
-                    starts[width] = start + field.cardinality
-                    table = file.get_slice(f"embedding.tables.{width}")[start : starts[width]]
-                    result[field.name] = _cosine(np.asarray(table, dtype=np.float64))
+            for name, width, rows in zip(layout.schema.names, layout.widths, layout.stacked_rows, strict=True):
+                if width:
+                    table = file.get_slice(f"embedding.tables.{width}")[rows]
+                    result[name] = _cosine(np.asarray(table, dtype=np.float64))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, FieldwiseError) as error:
         raise RunError(f"the tables in {'/'.join(folder.parts[-2:])} cannot be read ({error})") from error
     return result
 
 
 def fields_of(folder: Path) -> dict[str, int]:
-    """Names and cardinalities of a model's fields."""
+    """Returns the cardinality of each field of a model, by name."""
     try:
         schema = _layout(folder).schema
     except (OSError, ValueError, KeyError, TypeError, FieldwiseError) as error:
@@ -41,7 +39,7 @@ def fields_of(folder: Path) -> dict[str, int]:
 
 
 def panel(view: StageView, settings: Values, names: list[str]) -> dict[str, Any]:
-    """One pretraining for the page: the upper triangle of every field's cosines, in hundredths."""
+    """Returns the page's data for one pretraining: the upper triangle of every field's cosines, in hundredths."""
     found = cosines(view.folder)
     fields = [
         None
@@ -56,7 +54,7 @@ def panel(view: StageView, settings: Values, names: list[str]) -> dict[str, Any]
 
 
 def label(settings: Values) -> str:
-    """Whether a pretraining had soft orthogonality, and how much."""
+    """Describes the orthogonality term of a pretraining: without, or its form and strength."""
     regularity = settings.get("pretrain", {}).get("regularity", {})
     strength = float(regularity.get("strength", 0.0))
     if not strength:
@@ -65,7 +63,7 @@ def label(settings: Values) -> str:
 
 
 def compared(view: RunView, against: RunView | None, names: list[str]) -> list[dict[str, Any]]:
-    """The run's first pretraining, and that of another run with the same fields."""
+    """Returns a panel for the run's first pretraining, and one for another run with the same fields."""
     own = view.stage("pretrain")
     if not own:
         return []
@@ -74,7 +72,7 @@ def compared(view: RunView, against: RunView | None, names: list[str]) -> list[d
         others = against.stage("pretrain")
         same = [other for other in others if other.seed == own[0].seed] or others
         if not same:
-            raise RunError(f"--against '{against.out}' holds no complete pretraining.")
+            raise RunError(f"--against '{against.out}' holds no complete pretraining. Name a run that has one.")
         panels.append(panel(same[0], against.settings, names))
         if not any(panels[1]["fields"]):
             raise RunError(f"--against '{against.out}' has none of this run's fields. Name a run over the same data.")

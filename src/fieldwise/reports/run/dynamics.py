@@ -1,4 +1,4 @@
-"""The dynamics of a search, thinned to what a page can draw (the paper's Figure 3)."""
+"""The dynamics of a search, downsampled for a page (the paper's Figure 3)."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,31 +19,31 @@ from fieldwise.core.settings import Values
 from fieldwise.reports.run.view import StageView
 
 NUMBERS: Final = 240_000
-"""About so many scores in one page, over all its searches."""
+"""Approximate maximum of scores per page, over all its searches."""
 COLUMNS: Final = 240
-"""At most so many columns are drawn for one search."""
+"""Maximum columns drawn per search."""
 MOMENTS: Final = 150
-"""At most so many moments of one search."""
+"""Maximum moments drawn per search."""
 BUCKETS: Final = 200
-"""The live count keeps its lowest and highest value of so many spans of steps."""
+"""Spans of steps; the minimum and maximum of the live count are drawn for each."""
 SCALE: Final = 9999
-"""Scores are whole numbers up to this in the page."""
+"""Scores are stored in the page as integers of at most this absolute value."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One stage of one search, as it was recorded."""
+    """The recorded trace of one stage of a search."""
 
     mask: Mask
     layout: Layout
-    """Of the columns that this part searched."""
+    """The layout of the columns searched in this part."""
     budget: Budget
     every: int
     arrays: dict[str, NDArray[Any]]
 
 
 def parts(view: StageView, search: Values) -> list[Part]:
-    """The traces of a search; none for a search that is no gate."""
+    """Returns the traces of a search; empty for a search without a gate."""
     paths = sorted(view.folder.glob("trace-*.safetensors"), key=lambda path: int(path.stem.removeprefix("trace-")))
     if not paths:
         return []
@@ -67,7 +67,7 @@ def _part(path: Path, mask: Mask, bound: str) -> Part:
 
 
 def drawn(part: Part, room: int) -> dict[str, Any]:
-    """One part for the page: at most `room` scores, widths at every moment, and the live count."""
+    """Returns the page's data for one part: at most about `room` scores, the widths per moment, and the live count."""
     scores = np.asarray(part.arrays.get("scores", np.zeros((0, part.layout.columns))), dtype=np.float64)
     columns = _chosen_columns(scores)
     count = max(20, min(MOMENTS, room // max(1, len(columns) + len(part.layout.widths))))
@@ -87,7 +87,7 @@ def drawn(part: Part, room: int) -> dict[str, Any]:
         "owners": part.layout.owners[columns].tolist(),
         "kept": kept[columns].astype(int).tolist(),
         "scale": top / SCALE if top else 1.0,
-        # a row of scores is taken after its step
+        # scores are recorded after their step
         "moments": (moments * part.every + 1).tolist(),
         "scores": np.rint(scores[moments][:, columns] / (top or 1.0) * SCALE).astype(int).T.tolist(),
         "widths": [list(select(scores[moment], part.layout, part.budget).widths) for moment in moments],
@@ -95,7 +95,7 @@ def drawn(part: Part, room: int) -> dict[str, Any]:
 
 
 def _chosen_columns(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """All columns, or evenly many from the best to the worst of the last moment."""
+    """Returns all columns, or `COLUMNS` of them evenly spaced by their final rank."""
     width = scores.shape[1]
     if width <= COLUMNS:
         return np.arange(width)
@@ -107,7 +107,7 @@ def _evenly(total: int, count: int) -> NDArray[np.int64]:
 
 
 def _lowest_and_highest(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places of the lowest and the highest value in each span, and both ends."""
+    """Returns the indices of the minimum and maximum in each span, and of both ends."""
     if len(values) <= 2 * BUCKETS:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), BUCKETS + 1).astype(int)

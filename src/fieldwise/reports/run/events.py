@@ -1,4 +1,4 @@
-"""TensorBoard events of a run (extra `tensorboard`)."""
+"""TensorBoard events of a run (needs the extra `tensorboard`)."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -10,7 +10,7 @@ from fieldwise.core.watcher import Watcher
 
 
 class Events(Watcher):
-    """A watcher that writes TensorBoard events, one series for each stage, budget and seed."""
+    """A watcher that writes TensorBoard events, one series per stage, budget and seed."""
 
     def __init__(self, folder: Path) -> None:
         if find_spec("tensorboard") is None:
@@ -23,22 +23,16 @@ class Events(Watcher):
         self._title = ""
 
     def begin(self, title: str, done: bool) -> None:
-        """A stage begins, or is skipped because it is done."""
+        """Sets the stage that later events belong to."""
         self._title = title
 
-    def rows(self, what: str, done: int, total: int | None) -> None:
-        """Nothing."""
-
-    def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
-        """Nothing."""
-
     def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
-        """What a gate lets through."""
+        """Writes the live columns, their cost and the target."""
         for name, value in {"live columns": live, "live cost": cost, "target": limit}.items():
             self._writer.add_scalar(f"{self._title}/{name}", value, step)
 
     def epoch(self, stage: str, epoch: Epoch) -> None:
-        """An epoch is done."""
+        """Writes the loss and the validation metrics of an epoch."""
         if epoch.loss is not None:
             self._writer.add_scalar(f"{self._title}/training loss", epoch.loss, epoch.epoch)
         self._writer.add_scalar(f"{self._title}/validation AUC", epoch.auc, epoch.epoch)

@@ -1,4 +1,4 @@
-"""The charts as PNG files for papers (extra `plots`), from the same data as the page."""
+"""Draws the page's charts as PNG files for papers (needs the extra `plots`)."""
 
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
@@ -16,11 +16,11 @@ Data = dict[str, Any]
 DPI: Final = 200
 BLUE, ORANGE, GREY = "#0b62c4", "#c0843a", "#c9d3df"
 FIELDS: Final = 60
-"""At most so many fields in one picture, those that save most."""
+"""Maximum fields per figure; those that save the most parameters are shown."""
 
 
 def of_run(data: Data, folder: Path) -> list[Path]:
-    """Every figure that a run has data for."""
+    """Draws every figure that a run has data for and returns the paths."""
     drawings: list[tuple[str, float, Callable[[Axes], None]]] = []
     if data["results"]:
         drawings.append(("front", 3.2, lambda axes: _front(axes, data)))
@@ -38,7 +38,7 @@ def of_run(data: Data, folder: Path) -> list[Path]:
 
 
 def of_comparison(data: Data, folder: Path) -> list[Path]:
-    """The front of every model."""
+    """Draws the Pareto front of every model and returns the paths."""
     models = [model for model in data["models"] if any(row["model"] == model for row in data["rows"])]
     return _draw(
         ((f"front-{_slug(model)}", 4.0, lambda axes, model=model: _fronts(axes, data, model)) for model in models),  # type: ignore[misc]
@@ -133,7 +133,7 @@ def _fronts(axes: "Axes", data: Data, model: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """Text that matplotlib does not read as mathematics."""
+    """Escapes text so that matplotlib does not parse it as math."""
     return text.replace("$", r"\$")
 
 

@@ -1,4 +1,4 @@
-"""The headline of a run, in words that need no knowledge of the method."""
+"""The headline of a run, readable without knowledge of the method."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -6,13 +6,13 @@ from statistics import fmean
 from fieldwise.core.records import RunRecord, Size
 
 CLOSE = 0.001
-"""Validation AUCs that differ by no more count as equally good in the headline."""
+"""Validation AUCs within this distance of the best count as equally good in the headline."""
 ITEM = 4
-"""Bytes of a number as trained (float32)."""
+"""Bytes per parameter (float32)."""
 
 
 def chosen(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """The records of the smallest budget whose validation AUC is about the best one's."""
+    """Returns the records of the smallest model whose validation AUC is within `CLOSE` of the best."""
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
         groups.setdefault(record.budget, []).append(record)
@@ -22,7 +22,7 @@ def chosen(records: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def sentence(group: Sequence[RunRecord]) -> str:
-    """One budget's gain, over its seeds."""
+    """Describes the size and test AUC of one budget, averaged over its seeds."""
     before = fmean(total(r.full_size) for r in group)
     after = fmean(total(r.compact_size) for r in group)
     full, small = (fmean(aucs) for aucs in zip(*((r.full_test.auc, r.compact_test.auc) for r in group), strict=True))
@@ -37,12 +37,12 @@ def sentence(group: Sequence[RunRecord]) -> str:
 
 
 def total(size: Size) -> int:
-    """All numbers that a model stores."""
+    """Returns the number of parameters of a model."""
     return size.embedding + size.first_order + size.dense
 
 
 def size(parameters: float) -> str:
-    """Stored size of so many float32 numbers."""
+    """Formats the stored size of a number of float32 parameters."""
     amount = parameters * ITEM
     for unit in ("bytes", "KiB", "MiB"):
         if amount < 1024:

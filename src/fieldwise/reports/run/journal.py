@@ -1,11 +1,11 @@
-"""`metrics.jsonl`: what a run says of itself while it works, one JSON object a line.
+"""`metrics.jsonl`: the progress of a run, one JSON object per line.
 
-    {"event": "command", "command": ..., "time": ...}                          one process began to work
-    {"event": "stage", "title": ..., "done": ...}                              a stage begins, or is there already
+    {"event": "command", "command": ..., "time": ...}                          a process starts to work on the run
+    {"event": "stage", "title": ..., "done": ...}                              a stage begins, or is already complete
     {"event": "gate", "title": ..., "step": ..., "live": ..., "cost": ..., "limit": ..., "widths": {field: columns}}
     {"event": "epoch", "title": ..., "stage": ..., "epoch": ..., "loss": ..., "auc": ..., ...}
 
-Lines are only ever added. A resumed run may say a thing twice: the last line of a title, event and number counts.
+The file is append-only. A resumed run may repeat lines: the last line of each title, event and number counts.
 """
 
 import json
@@ -22,11 +22,14 @@ from fieldwise.core.watcher import Watcher
 
 FILE: Final = "metrics.jsonl"
 _LINE: Final = 2**24
-"""Bytes of a line; a longer one is none of ours."""
+"""Maximum bytes per line; no line that a run writes is longer."""
 
 
 class Journal(Watcher):
-    """A watcher that writes; it opens the file for each line, so that a killed run loses nothing."""
+    """A watcher that appends to the file; it opens the file for each line, so a killed run loses nothing.
+
+    Steps and rows are not recorded: there are too many of them.
+    """
 
     def __init__(self, out: Path) -> None:
         self._path = out / FILE
@@ -34,22 +37,16 @@ class Journal(Watcher):
         self._begun = False
 
     def begin(self, title: str, done: bool) -> None:
-        """A stage begins, or is skipped because it is done."""
+        """Records that a stage begins, or is skipped because it is complete."""
         self._title = title
         self._write("stage", title=title, done=done)
 
-    def rows(self, what: str, done: int, total: int | None) -> None:
-        """Nothing: a preparation has its own progress."""
-
-    def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
-        """Nothing: a line for every step would cost more than it tells."""
-
     def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
-        """What a gate lets through."""
+        """Records the state of a search's gate."""
         self._write("gate", title=self._title, step=step, live=live, cost=cost, limit=limit, widths=dict(widths))
 
     def epoch(self, stage: str, epoch: Epoch) -> None:
-        """An epoch is done."""
+        """Records a complete epoch."""
         self._write("epoch", title=self._title, stage=stage, **epoch.to_json())
 
     def _write(self, event: str, **values: Any) -> None:
@@ -60,12 +57,12 @@ class Journal(Watcher):
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with writing(self._path.parent), self._path.open("a+b") as file:
             if file.tell() and not _ends_well(self._path):
-                file.write(b"\n")  # a kill cut the last line short
+                file.write(b"\n")  # the last line was truncated by a kill
             file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
-def read(out: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a run, the oldest first; a line cut short by a kill is left out."""
+def read_metrics(out: Path) -> Iterator[dict[str, Any]]:
+    """Yields the lines of a run's metrics.jsonl, oldest first; skips lines truncated by a kill."""
     path = out / FILE
     if not path.exists():
         return
@@ -80,12 +77,12 @@ def read(out: Path) -> Iterator[dict[str, Any]]:
 
 
 def commands(out: Path) -> list[str]:
-    """The commands that worked in a run folder, each once."""
-    return list(dict.fromkeys(str(line["command"]) for line in read(out) if line.get("event") == "command"))
+    """Returns the distinct commands that worked on a run."""
+    return list(dict.fromkeys(str(line["command"]) for line in read_metrics(out) if line.get("event") == "command"))
 
 
 def finished(out: Path) -> bool:
-    """Whether a run has come to its end, and none has begun in its folder since."""
+    """Returns whether a run is complete and no other has started in its folder since."""
     record, lines = out / "record.json", out / FILE
     return record.exists() and (not lines.exists() or lines.stat().st_mtime_ns <= record.stat().st_mtime_ns)
 

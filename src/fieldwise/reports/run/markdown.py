@@ -1,4 +1,4 @@
-"""A run as Markdown."""
+"""Renders a run as Markdown."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,13 +7,13 @@ from typing import Final
 
 from fieldwise.core.records import RunRecord
 
-Row = Sequence[object]
+Cells = Sequence[object]
 _MARKS: Final = re.compile(r"[\\`*\[\]<>~&$]|(?<![^\W_])_|_(?![^\W_])")
-"""What Markdown, or HTML within it, may read as more than text; a `_` within a word is none."""
+"""Characters with a meaning in Markdown, or in HTML within it; a `_` inside a word has none."""
 
 
 def report(records: Sequence[RunRecord]) -> str:
-    """The whole report: results over all budgets and seeds, then where the columns went."""
+    """Returns report.md: results for all budgets and seeds, then widths and times."""
     first = records[0]
     lines = [
         f"# {plain(first.search)} on {plain(first.source)}, {plain(first.model)}",
@@ -23,22 +23,22 @@ def report(records: Sequence[RunRecord]) -> str:
         "",
         "## Full against compact",
         "",
-        *table(RESULT_HEADS, plain_rows(results(records))),
+        *markdown_table(RESULT_HEADS, plain_rows(results(records))),
         "",
-        "Test figures are read once, at the end. Embedding counts the numbers in the tables; linear counts "
-        "first-order weights, which are not masked and stand outside the budget.",
+        "The test split is read once, at the end. Embedding counts the numbers in the tables; linear counts "
+        "first-order weights, which are not masked and do not count toward the budget.",
         "",
         "## What the search evaluated and what it selected",
         "",
-        *table(SEARCH_HEADS, plain_rows(searches(records))),
+        *markdown_table(SEARCH_HEADS, plain_rows(searches(records))),
         "",
         "Validation AUC before retraining. For a hard deterministic gate the two agree; for soft or random gates the "
         "gap shows how far the evaluated model is from the selected one.",
     ]
     for record in records:
         lines += ["", f"## Widths, budget {record.budget}, seed {record.seed}", ""]
-        lines += table(WIDTH_HEADS, plain_rows(widths(record)))
-    lines += ["", "## Seconds per stage", "", *table(SECOND_HEADS, plain_rows(seconds(records)))]
+        lines += markdown_table(WIDTH_HEADS, plain_rows(widths(record)))
+    lines += ["", "## Seconds per stage", "", *markdown_table(SECOND_HEADS, plain_rows(seconds(records)))]
     lines += ["", "Versions: " + ", ".join(f"{name} {v}" for name, v in first.versions.items()) + "."]
     return "\n".join(lines) + "\n"
 
@@ -49,8 +49,8 @@ WIDTH_HEADS = ("field", "cardinality", "width before", "width after", "parameter
 SECOND_HEADS = ("budget", "seed", "pretrain", "search", "retrain", "peak memory")
 
 
-def results(records: Sequence[RunRecord]) -> Iterable[Row]:
-    """Two rows a record, full and compact, and their mean and spread over seeds where there are several."""
+def results(records: Sequence[RunRecord]) -> Iterable[Cells]:
+    """Yields two rows per record, full and compact, and their mean and deviation if there are several seeds."""
     for record in records:
         for name, size, test in (
             ("full", record.full_size, record.full_test),
@@ -69,8 +69,8 @@ def results(records: Sequence[RunRecord]) -> Iterable[Row]:
                 yield budget, f"all {len(same)}", name, "", "", "", "", *spreads
 
 
-def searches(records: Sequence[RunRecord]) -> Iterable[Row]:
-    """How each search ended."""
+def searches(records: Sequence[RunRecord]) -> Iterable[Cells]:
+    """Yields one row per search with its outcome."""
     for record in records:
         s = record.summary
         evaluated = "-" if s.evaluated_auc is None else f"{s.evaluated_auc:.6f}"
@@ -78,8 +78,8 @@ def searches(records: Sequence[RunRecord]) -> Iterable[Row]:
         yield record.budget, record.seed, evaluated, f"{s.selected_auc:.6f}", s.steps, live, s.reactivations
 
 
-def widths(record: RunRecord) -> Iterable[Row]:
-    """One row a field, and their sum."""
+def widths(record: RunRecord) -> Iterable[Cells]:
+    """Yields one row per field, and the totals."""
     rows = list(zip(record.fields, record.cardinalities, record.widths_before, record.widths_after, strict=True))
     for name, cardinality, before, after in rows:
         yield name, f"{cardinality:,}", before, after, f"{cardinality * (before - after):,}"
@@ -88,26 +88,26 @@ def widths(record: RunRecord) -> Iterable[Row]:
     yield "all", f"{counts[0]:,}", counts[1], counts[2], f"{saved:,}"
 
 
-def seconds(records: Sequence[RunRecord]) -> Iterable[Row]:
-    """Where the time went; one pretraining serves all budgets of a seed."""
+def seconds(records: Sequence[RunRecord]) -> Iterable[Cells]:
+    """Yields the seconds per stage of each record; all budgets of a seed share one pretraining."""
     for r in records:
         stages = (f"{r.seconds[stage]:.1f}" for stage in ("pretrain", "search", "retrain"))
         yield r.budget, r.seed, *stages, f"{r.peak_memory / 2**20:,.0f} MiB"
 
 
 def plain(text: object) -> str:
-    """Text, such as a field's name, that Markdown shows as it is, in one line; a bar is left to `table`."""
+    """Escapes text, such as a field name, for one line of Markdown; `markdown_table` escapes bars."""
     line = "".join(letter if letter.isprintable() else " " for letter in str(text))
     return _MARKS.sub(r"\\\g<0>", line)
 
 
-def plain_rows(rows: Iterable[Row]) -> Iterable[Row]:
-    """Rows whose cells are all shown as they are."""
+def plain_rows(rows: Iterable[Cells]) -> Iterable[Cells]:
+    """Escapes all cells of some rows."""
     return ([plain(cell) for cell in row] for row in rows)
 
 
-def table(heads: Sequence[str], rows: Iterable[Row]) -> list[str]:
-    """A Markdown table of Markdown cells; a bar inside a cell is escaped."""
+def markdown_table(heads: Sequence[str], rows: Iterable[Cells]) -> list[str]:
+    """Returns the lines of a Markdown table; bars inside cells are escaped."""
     body = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
     lines = [list(heads), ["---"] * len(heads), *body]
     return ["| " + " | ".join(line) + " |" for line in lines]

@@ -1,4 +1,4 @@
-"""What the page of a run shows, as one plain value."""
+"""Prepares the data of a run's page."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from fieldwise.reports.run.view import RunView, StageView
 
 
 def run_data(view: RunView, against: RunView | None = None) -> dict[str, Any]:
-    """The page's data; whatever cannot be read becomes a line among its notices."""
+    """Returns the data of the page; whatever cannot be read becomes a notice."""
     notices = list(view.missing)
     fields = _fields(view, notices)
     names = [field["name"] for field in fields]
@@ -43,7 +43,7 @@ def _title(view: RunView, first: RunRecord | None) -> str:
 
 
 def _fields(view: RunView, notices: list[str]) -> list[dict[str, Any]]:
-    """Names and cardinalities, from a record or else from a pretrained model."""
+    """Returns names and cardinalities from a record, or from a pretrained model if no record exists."""
     if view.records:
         first = view.records[0]
         rows = zip(first.fields, first.cardinalities, strict=True)

@@ -1,4 +1,4 @@
-"""A run folder as the report sees it: every complete stage, and a line for each that is not."""
+"""Reads a run folder for the report: every complete stage, and a notice for each other one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,32 +22,32 @@ class StageView:
     stage: str
     seed: int
     budget: str | None
-    """None for a pretraining."""
+    """None for pretraining."""
     folder: Path
     record: StageRecord
 
 
 @dataclass(frozen=True)
 class RunView:
-    """Everything of a run folder that is complete."""
+    """Everything complete in a run folder."""
 
     out: Path
     settings: Values
     stages: list[StageView]
     records: list[RunRecord]
     missing: list[str]
-    """One line for each thing that is missing or damaged."""
+    """One line per missing or damaged file."""
     commands: list[str]
 
     def stage(self, stage: str) -> list[StageView]:
-        """The complete stages of one kind."""
+        """Returns the complete stages of one kind."""
         return [view for view in self.stages if view.stage == stage]
 
 
 def open_run(out: Path) -> RunView:
-    """Reads what a run folder holds; refuses a folder without any complete stage."""
+    """Reads a run folder; refuses a folder without any complete stage."""
     if not out.is_dir():
-        raise RunError(f"'{out}' is no run folder. Name a folder that `fieldwise run --out` made.")
+        raise RunError(f"'{out}' is not a run folder. Name a folder that `fieldwise run --out` made.")
     missing: list[str] = []
     settings = _settings(out, missing)
     stages: list[StageView] = []
@@ -79,7 +79,7 @@ def _settings(out: Path, missing: list[str]) -> Values:
             name for name in ("pretrain", "search", "data", "model") if not isinstance(found.get(name, {}), dict)
         ]
         if strange:
-            raise ValueError(f"[{strange[0]}] is no table")
+            raise ValueError(f"[{strange[0]}] is not a table")
     except SettingsError as error:
         missing.append(f"settings: {error}")
     except (FieldwiseError, AttributeError, TypeError, ValueError) as error:
@@ -90,7 +90,7 @@ def _settings(out: Path, missing: list[str]) -> Values:
 
 
 def _places(out: Path, settings: Values) -> Iterator[tuple[str, int, str | None, Path]]:
-    """Every stage that the settings ask for or that has a folder, seed after seed."""
+    """Yields every stage in the settings or with a folder, seed by seed."""
     run = settings.get("run", {})
     seeds = {int(seed) for seed in run.get("seeds", [])}
     seeds |= {int(name) for path in out.glob("seed-*") if (name := path.name.removeprefix("seed-")).isdigit()}
@@ -121,7 +121,7 @@ def _order(budget: str) -> tuple[str, float]:
 
 
 def _stage_record(stage: str, folder: Path) -> StageRecord:
-    """What a stage left behind; a retraining keeps its history beside its line of the results table."""
+    """Reads the record of a stage; for retraining, record.json is a row of the results, history.json its record."""
     if not folder.is_dir() or not (folder / "record.json").exists():
         raise RunError(f"not complete, {_shown(folder / 'record.json')} is missing")
     return StageRecord.model_validate(_read(folder / ("history.json" if stage == "retrain" else "record.json")))
@@ -132,7 +132,7 @@ def _title(stage: str, seed: int, budget: str | None) -> str:
 
 
 def _shown(path: Path) -> str:
-    """The path within the run folder."""
+    """Returns a path relative to the run folder."""
     start = next(place for place, part in enumerate(path.parts) if part.startswith("seed-") and part[5:].isdigit())
     return "/".join(path.parts[start:])
 

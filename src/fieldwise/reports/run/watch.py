@@ -1,4 +1,4 @@
-"""A running search on a terminal: live columns against the target, validation AUC, widths as bars."""
+"""Shows a running search on a terminal: live columns against the target, validation AUC, widths as bars."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,11 +13,11 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def frame(lines: Iterable[dict[str, Any]], rows: int = 24, width: int = 80) -> RenderableType:
-    """One picture of what a run's metrics say; `rows` bounds the fields that are shown."""
+    """Renders the state of a run from its metrics; shows at most `rows` fields."""
     lines = list(lines)
     titles = [str(line["title"]) for line in lines if "title" in line]
     if not titles:
-        return Text("Nothing is recorded yet: no stage of this run has begun.")
+        return Text("No metrics yet: no stage of this run has begun.")
     parts: list[RenderableType] = [_stages(lines)]
     gates = [line for line in lines if line.get("event") == "gate"]
     if gates:
@@ -26,21 +26,21 @@ def frame(lines: Iterable[dict[str, Any]], rows: int = 24, width: int = 80) -> R
 
 
 def abandoned(out: Path, lines: Iterable[dict[str, Any]]) -> str:
-    """What to say of a folder that nobody works in, though its run is not complete."""
+    """Returns the message for an incomplete run that no process is working on."""
     lines = list(lines)
     commands = [str(line["command"]) for line in lines if line.get("event") == "command" and "command" in line]
     times = [line["time"] for line in lines if isinstance(line.get("time"), int | float)]
     if not commands or not times:
-        return f"Nobody works in '{out}', and nothing is recorded. Start a run there: fieldwise run --out {out}"
+        return f"No process is running in '{out}', and it has no metrics. Start a run: fieldwise run --out {out}"
     since = datetime.fromtimestamp(times[-1]).astimezone().isoformat(sep=" ", timespec="seconds")
     return (
-        f"Nobody works here since {since}; the run is not complete: run the same command to resume "
+        f"No process has run here since {since}, and the run is not complete. Run the same command to resume "
         f"(the last one was: {commands[-1]})."
     )
 
 
 def _stages(lines: list[dict[str, Any]]) -> Table:
-    """One row for each stage, the newest last."""
+    """Returns one row per stage, the newest last."""
     table = Table("stage", "epoch", "loss", "validation AUC", "best", "", box=None, padding=(0, 2, 0, 0))
     for title in dict.fromkeys(str(line["title"]) for line in lines if "title" in line):
         epochs = {
@@ -60,7 +60,7 @@ def _stages(lines: list[dict[str, Any]]) -> Table:
 
 
 def _series(gates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The steps up to the newest line; a resumed search says some of them twice, and the later one counts."""
+    """Returns the steps up to the newest line; if a resumed search repeats a step, the later line counts."""
     newest = gates[-1]
     steps = {int(line["step"]): line for line in gates if line["title"] == newest["title"]}
     return [steps[step] for step in sorted(steps) if step <= int(newest["step"])]
@@ -87,7 +87,7 @@ def _search(gates: list[dict[str, Any]], rows: int, width: int) -> list[Renderab
 
 
 def spark(values: list[float]) -> str:
-    """A line of values as blocks, from the lowest to the highest."""
+    """Draws values as a line of blocks, scaled from the lowest to the highest."""
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     return "".join(BLOCKS[int((value - low) / span * (len(BLOCKS) - 1))] for value in values)
