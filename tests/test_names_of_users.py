@@ -11,7 +11,7 @@ from fieldwise.pipeline.settings import RunSettings
 from fieldwise.reports.comparison import tables
 from fieldwise.reports.run import markdown
 from fieldwise.reports.run.markdown import plain, table
-from tests.test_cli import FAST, cli
+from tests.command_line import FAST, cli
 
 NAMES = [
     "a|b",

@@ -15,7 +15,7 @@ from fieldwise.cli.stop import LINES
 from fieldwise.core.settings import read_toml
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.settings import RunSettings
-from tests.test_cli import FAST, cli
+from tests.command_line import FAST, cli
 
 RESUMES = "fieldwise: stopped. Run the same command again to resume from the last complete epoch.\n"
 MAIN = "from fieldwise.cli import main; main()"

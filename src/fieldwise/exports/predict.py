@@ -21,7 +21,7 @@ Progress = Callable[[str, int, int | None], None]
 """Called with what is done, rows done, and how many in all (None while unknown)."""
 
 
-def predict(
+def predict_file(
     predictor: Predictor,
     raw: Path | str,
     out: Path | str,
