@@ -19,7 +19,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Metrics:
-    """What is counted of one code base."""
+    """Counts of one code base."""
 
     files: int
     lines: int
@@ -27,7 +27,7 @@ class Metrics:
     """Lines of the largest file."""
     functions: int
     p95: int
-    """Lines of the function that 95 of 100 functions do not exceed."""
+    """95th percentile of function lengths, in lines."""
     annotated: float
     """Fraction of functions with an annotated return."""
     documented: float

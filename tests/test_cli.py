@@ -1,4 +1,4 @@
-"""What a user types, the careless one included."""
+"""The command line, with correct and incorrect input."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What users call things is text, wherever it is shown."""
+"""Names that users choose are shown as plain text everywhere."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs from files to files: complete, resumed after a kill, refused when made otherwise."""
+"""Runs from files to files: complete, resumed after a kill, refused if made with other settings."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def results(out: Path) -> list[dict[str, Any]]:
-    """The records of a run, less what a clock or a meter says."""
+    """The records of a run, without times and memory."""
     records = json.loads((out / "record.json").read_text())
     return [{k: v for k, v in r.items() if k not in ("seconds", "peak_memory")} for r in records]
 

@@ -1,4 +1,4 @@
-"""Two commands on one folder: one works, the other says in one line who does."""
+"""Two commands on one folder: one works, the other names it in a one-line error."""
 
 import signal
 import subprocess

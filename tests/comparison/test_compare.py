@@ -1,4 +1,4 @@
-"""Comparisons from files to files: fair, resumable, side by side, and not stopped by a cell that fails."""
+"""Comparisons from files to files: fair, resumable, parallel, and not stopped by a failing cell."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def settings(**changes: dict[str, Any]) -> CompareSettings:
 
 
 def figures(found: Comparison) -> list[Any]:
-    """Everything but what a clock or a meter says."""
+    """Everything except times and memory."""
     cells = []
     for cell in found.cells:
         record = cell.record.to_json() if cell.record else {}

@@ -1,4 +1,4 @@
-"""What a user of `fieldwise compare` types, the careless one included."""
+"""`fieldwise compare`, with correct and incorrect input."""
 
 from pathlib import Path
 

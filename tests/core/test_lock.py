@@ -1,4 +1,4 @@
-"""One process at a time in a folder, and who it is."""
+"""Folder locks: one process at a time, and which one."""
 
 import os
 import signal

@@ -42,7 +42,7 @@ def writing(folder: Path) -> Iterator[None]:
         if reason is None:
             raise
         raise DiskError(
-            f"No space left at '{folder}' ({reason}). Free some, then run the same command again."
+            f"No room left at '{folder}' ({reason}). Free some, then run the same command again."
         ) from error
 
 

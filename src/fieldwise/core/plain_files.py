@@ -73,7 +73,7 @@ def check_plain(value: Any) -> None:
     level, depth = [value], 0
     while level:
         if depth > DEPTH:
-            raise ValueError(f"it is nested more than {DEPTH} levels deep")
+            raise ValueError(f"it is nested more than {DEPTH} deep")
         inner: list[Any] = []
         for entry in level:
             if isinstance(entry, dict):

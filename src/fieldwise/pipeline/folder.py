@@ -97,10 +97,11 @@ def with_earlier(settings: RunSettings, out: Path) -> RunSettings:
     A command may run some of a run's seeds and budgets; the folder's settings keep them all.
     """
     with suppress(SettingsError):
-        run, _ = validate(Run, read_toml(out / "settings.toml").get("run", {}), "run")
+        table = read_toml(out / "settings.toml").get("run", {})
+        run, _ = validate(Run, table, "run")
         if run is not None:
             ran = {"seeds": "seed-*/*/stage.json", "budgets": "seed-*/*/*/stage.json"}
-            earlier = {key: getattr(run, key) for key, stages in ran.items() if any(out.glob(stages))}
+            earlier = {key: getattr(run, key) for key, stages in ran.items() if key in table and any(out.glob(stages))}
             both = {key: tuple(dict.fromkeys([*old, *getattr(settings.run, key)])) for key, old in earlier.items()}
             return replace(settings, run=settings.run.model_copy(update=both))
     return settings
