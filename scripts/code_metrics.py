@@ -21,7 +21,7 @@ _TESTS: Final = {"test", "tests"}
 
 @dataclass(frozen=True)
 class Metrics:
-    """What is counted of one code base."""
+    """Counts of one code base."""
 
     files: int
     lines: int
@@ -29,7 +29,7 @@ class Metrics:
     """Lines of the largest file."""
     functions: int
     p95: int
-    """Lines of the function that 95 of 100 functions do not exceed."""
+    """95th percentile of function lengths, in lines."""
     annotated: float
     """Fraction of functions with an annotated return."""
     documented: float

@@ -1,4 +1,4 @@
-"""What a user types, the careless one included."""
+"""The command line, with correct and incorrect input."""
 
 import os
 import subprocess
@@ -10,17 +10,9 @@ import pytest
 
 from fieldwise.cli import main
 from fieldwise.cli.options import aligned
+from fieldwise.core.settings import read_toml
 from fieldwise.pipeline.settings import RunSettings
-
-FAST = [
-    "--set", "data.rows=4000", "--set", "model.width=4", "--set", "pretrain.epochs=2", "--set", "search.epochs=2",
-    "--set", "retrain.epochs=2", "--device", "cpu",
-]  # fmt: skip
-
-
-def cli(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from fieldwise.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+from tests.command_line import FAST, cli
 
 
 def test_the_command_line_starts_without_torch_and_lists_everything() -> None:
@@ -49,6 +41,8 @@ def test_a_run_from_flags_prints_its_tables_and_goes_on(tmp_path: Path) -> None:
     assert again.stdout.count("already complete") == 4
     more = cli("run", "--out", tmp_path / "r", "--budget", "6", "--seed", "0")
     assert more.returncode == 0, more.stderr
+    assert "search 8 columns" not in more.stdout, "only the budgets of the command run"
+    assert read_toml(tmp_path / "r" / "settings.toml")["run"]["budgets"] == ["8 columns", "6 columns"]
     assert cli("report", tmp_path / "r").stdout.startswith("# sam on planted, fm")
 
 

@@ -1,4 +1,4 @@
-"""What users call things is text, wherever it is shown."""
+"""Names that users choose are shown as plain text everywhere."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from fieldwise.pipeline.settings import RunSettings
 from fieldwise.reports.comparison import tables
 from fieldwise.reports.run import markdown
 from fieldwise.reports.run.markdown import markdown_table, plain
-from tests.test_cli import FAST, cli
+from tests.command_line import FAST, cli
 
 NAMES = [
     "a|b",

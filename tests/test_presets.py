@@ -20,7 +20,7 @@ from fieldwise.models import MODELS
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.presets import PRESETS, text_of
 from fieldwise.searches import SEARCHES
-from tests.test_cli import cli
+from tests.command_line import cli
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = json.loads((ROOT / "tests" / "data_files" / "shipped_settings.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The JSON schema for editors says what the parser says."""
+"""The JSON schema for editors agrees with the parser."""
 
 import json
 from pathlib import Path

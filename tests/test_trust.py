@@ -42,7 +42,7 @@ FAST = [
 
 
 class Desk:
-    """A working directory with a user's module, which says when it was imported."""
+    """A working directory with a user's module, which leaves a file when it is imported."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self._capsys, self._monkeypatch = folder, capsys, monkeypatch
@@ -52,7 +52,7 @@ class Desk:
         return (self.folder / "imported").exists()
 
     def fresh(self) -> None:
-        """As a new process would begin."""
+        """Restores the state of a new process."""
         sys.modules.pop("mine_here", None)
         sys.path[:] = [path for path in sys.path if path not in ("", str(self.folder))]
         (self.folder / "imported").unlink(missing_ok=True)
@@ -105,7 +105,7 @@ def test_a_run_of_ones_own_model_resumes_and_serves_only_by_the_user_s_word(desk
     refused(desk("bench-serve", own), "Add --model mine_here:Mine")
     for verb in (("report", "r"), ("watch", "r", "--once"), ("describe", "r/dataset")):
         assert desk(*verb)[0] == 0
-    assert desk("export", own, "--to", "json", "--out", "x")[0] == 0  # widths alone need no code
+    assert desk("export", own, "--to", "json", "--out", "x")[0] == 0  # exporting widths only needs no code
     assert not desk.imported()
     assert str(desk.folder) not in sys.path
     refused(desk("predict", own, rows, "--out", "p.csv", "--model", "fm"), "but got class 'fm'")

@@ -1,4 +1,4 @@
-"""Searches that do not end well."""
+"""Searches that fail."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ class Raises(Search):
 
 
 class Dies(Search):
-    """Takes its process with it, as a system short of memory would."""
+    """Kills its process, as the system does when memory runs out."""
 
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         os._exit(9)

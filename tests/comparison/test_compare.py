@@ -1,4 +1,4 @@
-"""Comparisons from files to files: fair, resumable, side by side, and not stopped by a cell that fails."""
+"""Comparisons from files to files: fair, resumable, parallel, and not stopped by a failing cell."""
 
 import json
 import os
@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from fieldwise.comparison.results import Pace, compare
+from fieldwise.comparison.results import compare
 from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.comparison import Comparison
 from fieldwise.core.errors import BudgetError, RunError, SettingsError
 from fieldwise.core.settings import override, read_toml
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.settings import RunSettings
+from fieldwise.reports.run.view import open_run
 
 SMALL: dict[str, Any] = {
     "run": {"budgets": ["5 columns", "40% parameters"], "seeds": [0, 1], "device": "cpu"},
@@ -36,7 +37,7 @@ def settings(**changes: dict[str, Any]) -> CompareSettings:
 
 
 def figures(found: Comparison) -> list[Any]:
-    """Everything but what a clock or a meter says."""
+    """Everything except times and memory."""
     cells = []
     for cell in found.cells:
         record = cell.record.to_json() if cell.record else {}
@@ -72,22 +73,21 @@ def test_a_cell_is_what_a_run_of_its_own_gives(finished: Comparison, tmp_path: P
     tables = {name: SMALL[name] for name in ("run", "data", "pretrain", "retrain")}
     tables["model"] = {"name": "fm", "width": 4, "common": 4}
     tables["search"] = {"name": "ham", **SMALL["methods"]["ham"]}
-    (alone,) = pipeline.run(
+    (single,) = pipeline.run(
         RunSettings.parse(override(tables, ["run.seeds=[1]", "run.budgets=['40% parameters']"])), tmp_path / "run"
     )
     (cell,) = [
         c for c in finished.cells if (c.model, c.method, c.budget, c.seed) == ("small-fm", "ham", "40% parameters", 1)
     ]
     assert cell.record is not None
-    assert cell.record.compact_test == alone.compact_test
-    assert cell.record.full_test == alone.full_test
-    assert cell.record.widths_after == alone.widths_after
+    assert cell.record.compact_test == single.compact_test
+    assert cell.record.full_test == single.full_test
+    assert cell.record.widths_after == single.widths_after
 
 
 def test_one_pretraining_serves_all_methods_and_each_method_has_a_run_folder(finished: Comparison, out: Path) -> None:
     assert len(list(out.glob("**/pretrain/record.json"))) == 2 * 2
-    records = pipeline.report(out / "dcnv2" / "ham")
-    assert len(records) == 4
+    assert len(open_run(out / "dcnv2" / "ham").records) == 4
     assert CompareSettings.parse(read_toml(out / "settings.toml")) == settings()
 
 
@@ -105,7 +105,7 @@ def test_side_by_side_gives_the_same_table_and_survives_bugs_and_deaths(finished
         compare={"models": ["dcnv2"], "methods": ["ham", "uniform", *broken]}, methods={**SMALL["methods"], **broken},
         run={"seeds": [0], "budgets": ["40% parameters"]},
     )  # fmt: skip
-    found = compare(chosen, tmp_path / "out", Pace(jobs=2))
+    found = compare(chosen, tmp_path / "out", jobs=2)
     states = {(c.model, c.method): c for c in found.cells}
     assert states["dcnv2", "bug"].error == "RuntimeError('two\\nlines')"
     assert "its process died" in (states["dcnv2", "death"].error or "")
@@ -128,7 +128,7 @@ def test_a_failed_pretraining_fails_its_cells_and_no_others(tmp_path: Path) -> N
             compare={"models": ["dcnv2", "wild"], "methods": ["uniform", "rms"]}, pretrain={"epochs": 1},
             models={"wild": {"name": "fm", "init": 1e30}}, run={"seeds": [0], "budgets": ["8"]},
         )  # fmt: skip
-        found = compare(chosen, tmp_path / str(jobs), Pace(jobs=jobs))
+        found = compare(chosen, tmp_path / str(jobs), jobs=jobs)
         assert [c.state for c in found.cells] == ["complete", "complete", "failed", "failed"]
         assert all(c.error == "the pretraining of wild, seed 0 failed." for c in found.cells if c.model == "wild")
 
@@ -136,7 +136,7 @@ def test_a_failed_pretraining_fails_its_cells_and_no_others(tmp_path: Path) -> N
 def test_time_that_is_up_begins_no_cell_and_the_rest_is_left(tmp_path: Path) -> None:
     chosen = settings(run={"seeds": [0], "budgets": ["8"]})
     for jobs in (1, 2):
-        found = compare(chosen, tmp_path / "out", Pace(jobs=jobs, minutes=0))
+        found = compare(chosen, tmp_path / "out", jobs=jobs, minutes=0)
         assert {cell.state for cell in found.cells} == {"open"}
         assert found.rows == []
     assert (tmp_path / "out" / "comparison.md").exists()
@@ -151,7 +151,7 @@ def test_kill_9_and_the_same_command_again_give_the_same_table(finished: Compari
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("3 of"):
-                os.kill(process.pid, signal.SIGKILL)  # the parent alone: its processes must not work on
+                os.kill(process.pid, signal.SIGKILL)  # only the parent: its processes must end too
                 break
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
@@ -194,7 +194,10 @@ def test_a_folder_with_other_settings_is_refused_with_the_keys(
         ({"methods": {"ham": {"gate": {"etta": 2}}}}, r"\[methods.ham.gate\] unknown 'etta'. Did you mean 'eta'\?"),
         ({"methods": {"ham": 3}}, r"\[methods.ham\] must be a table"),
         ({"methods": {"hamm": {"epochs": 3}}}, r"unknown 'hamm'. Did you mean 'ham'\?"),
-        ({"compare": {"methods": ["../x", "uniform"]}, "methods": {"../x": {"name": "ham"}}}, "a label has letters"),
+        (
+            {"compare": {"methods": ["../x", "uniform"]}, "methods": {"../x": {"name": "ham"}}},
+            "a label has only letters",
+        ),
         ({"models": {"small-fm": {"name": "fm", "comon": 4}}}, r"\[models.small-fm\] unknown 'comon'"),
         ({"search": {"name": "ham"}}, r"\[settings\] unknown 'search'"),
     ],

@@ -1,10 +1,10 @@
-"""What a user of `fieldwise compare` types, the careless one included."""
+"""`fieldwise compare`, with correct and incorrect input."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.test_cli import cli
+from tests.command_line import cli
 
 FAST = """
 [run]
@@ -35,7 +35,7 @@ def test_it_prints_a_table_says_what_is_left_and_goes_on_from_its_folder(file: P
     out = tmp_path / "out"
     nothing = cli("compare", file, "--out", out, "--minutes", "0")
     assert nothing.returncode == 0, nothing.stderr
-    assert "3 cells: 3 open. Baseline: uniform. 3 cells are left: the same command goes on with them." in nothing.stdout
+    assert "3 cells: 3 open. Baseline: uniform. 3 cells are left: the same command resumes them." in nothing.stdout
     whole = cli("compare", "--out", out, "--seed", "0", "--seed", "1")
     assert whole.returncode == 0, whole.stderr
     assert "6 cells: 6 complete." in whole.stdout

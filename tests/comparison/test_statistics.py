@@ -1,4 +1,4 @@
-"""The numbers under a comparison's table."""
+"""The statistics of a comparison."""
 
 import json
 from pathlib import Path

@@ -111,12 +111,12 @@ def test_what_is_no_mask_is_refused(schema: Schema) -> None:
         Mask.from_json({"format": "x"})
     with pytest.raises(MaskError, match="damaged"):
         Mask.from_json({**Mask.all(layout).to_json(), "fields": [{"name": "a", "cardinality": 3}]})
-    with pytest.raises(MaskError, match="Cannot follow"):
+    with pytest.raises(MaskError, match="Cannot compose a mask of widths"):
         Mask.all(layout).then(Mask.all(schema.layout(2)))
 
 
 def test_equal_scores_stay_aligned() -> None:
-    """The mean of three times 0.1 is rounded to more than that of four times 0.1."""
+    """The mean of three times 0.1 rounds to more than the mean of four times 0.1."""
     layout = Layout(Schema.of(a=7, b=8), (7, 8))
     found = select([0.1] * 7 + [0.0] * 8, layout, Budget(4, "columns", align=4))
     assert found.widths == (4, 0)

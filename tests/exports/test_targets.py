@@ -24,9 +24,9 @@ from fieldwise.exports.inputs import feeds
 from fieldwise.exports.targets import export_to
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
+from tests.command_line import cli
 from tests.exports import protobuf
 from tests.exports.cases import Case
-from tests.test_cli import cli
 
 SCHEMA = Schema((Field("user.id", 50), Field('a "b"', 3), Field("tags", 6, length=2), Field("gone", 9)))
 LAYOUT = Layout(SCHEMA, (5, 3, 4, 0))

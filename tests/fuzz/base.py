@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
+from fieldwise.pipeline import seed_run
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.settings import RunSettings
 
@@ -86,7 +87,7 @@ def _stop_clocks() -> None:
     ticks = itertools.count(1)
     for name in ("time", "perf_counter", "monotonic"):
         setattr(time, name, lambda: next(ticks) / 64)
-    setattr(pipeline, "peak_memory", lambda: 2**28)  # noqa: B010, mypy would forbid the assignment
+    setattr(seed_run, "peak_memory", lambda: 2**28)  # noqa: B010, mypy would forbid the assignment
 
 
 def _stop_second(run: Path, values: dict[str, Any]) -> None:

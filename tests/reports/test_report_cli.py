@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import FAST, cli
 from tests.reports.test_report import data_of
-from tests.test_cli import FAST, cli
 
 
 @pytest.fixture

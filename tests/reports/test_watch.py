@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fieldwise.cli.app import app
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.lock import alone
+from fieldwise.core.lock import exclusive
 from fieldwise.core.records import Epoch
 from fieldwise.reports.run import events, journal
 from fieldwise.reports.run.watch import frame, spark
@@ -108,7 +108,7 @@ def test_a_folder_that_nobody_works_in_is_told_and_not_waited_for(
 
 def test_a_folder_at_work_is_watched_until_its_run_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal.Journal(tmp_path).begin("pretrain, seed 0", done=False)
-    with alone(tmp_path):
+    with exclusive(tmp_path):
         app(["watch", str(tmp_path), "--once"], standalone_mode=False)
         assert "No process" not in capsys.readouterr().out
         ending = Timer(0.3, lambda: (tmp_path / "record.json").write_text("[]"))

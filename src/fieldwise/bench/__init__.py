@@ -1,1 +1,1 @@
-"""Measures what a compact model saves when it serves."""
+"""Benchmarks serving: the compact model against the full one."""

@@ -1,4 +1,4 @@
-"""One model in one runtime in a process of its own: how long predictions take, and how much memory is resident.
+"""Measures latency and resident memory of one model in one runtime, in its own process.
 
 `python -m fieldwise.bench.process` reads an `Order` as JSON and prints a `Measured` as JSON.
 """
@@ -20,23 +20,23 @@ Call = Callable[[NDArray[np.int32]], Any]
 
 
 class Order(Record):
-    """What is to be measured."""
+    """A measurement to make."""
 
     runtime: Runtime
     path: Path
-    """The model's folder, graph or package."""
+    """The model's folder, ONNX graph or compiled package."""
     ids: Path
-    """Rows of ids, as many as the largest batch has."""
+    """A .npy file with as many rows of ids as the largest batch."""
     batches: list[int]
     seconds: float
-    """For each batch size, after one second of warming up at most."""
+    """Seconds per batch size, after at most one second of warm-up."""
     threads: int
     model: str | None = None
-    """The class of a model that is not the library's, where there is one."""
+    """`package.module:Class` of a model outside the library, if any."""
 
 
 class Latency(Record):
-    """How long a batch takes."""
+    """Latency of one batch size."""
 
     batch: int
     p50: float
@@ -47,17 +47,17 @@ class Latency(Record):
 
 
 class Measured(Record):
-    """What was measured."""
+    """The result of a measurement."""
 
     resident: int
-    """Bytes of the whole process, after the first row."""
+    """Bytes resident in the whole process after the first prediction."""
     model: int
-    """By how many of them it grew since its libraries were imported."""
+    """Bytes by which the process grew since its libraries were imported."""
     latencies: list[Latency]
 
 
 def measure(order: Order) -> Measured:
-    """Loads the model and predicts."""
+    """Loads the model, predicts, and returns latency and memory."""
     load = {"eager": _eager, "onnxruntime": _onnx, "aotinductor": _aot}[order.runtime]
     ids = np.load(order.ids)
     start = load(order)

@@ -1,7 +1,7 @@
-"""What a compact model saves while serving: latency, memory and disk against the full model, in every runtime.
+"""Latency, memory and disk of a compact model against the full model, in every runtime.
 
-From ids to the probability, so that the runtimes are given the same. The full model is built anew from the compact
-model's settings: how long it takes and how much it holds does not hang on its weights.
+Models go from ids to the probability, so that all runtimes get the same input. The full model has random weights,
+built from the compact model's settings: latency and memory do not depend on the weights.
 """
 
 import os
@@ -41,7 +41,7 @@ class Measurement(Record):
 
 
 class Bench(Record):
-    """All cells, and why some are missing."""
+    """All measurements, and the reasons for missing ones."""
 
     cells: list[Measurement]
     missing: list[str]
@@ -55,9 +55,9 @@ def bench(
     say: Callable[[str], None] = lambda _: None,
     model: type[Model] | None = None,
 ) -> Bench:
-    """Measures a model folder; each cell in a process of its own, one after the other.
+    """Measures a model folder. Each model and runtime runs in its own process, one after another.
 
-    `model` is the class of a model that is not the library's; the processes import it too.
+    `model` is the class of a model outside the library; the processes import it too.
     """
     small = load(folder, model=model).model
     own = name_of_class(model, MODELS) if model else None
@@ -90,7 +90,7 @@ def bench(
 
 
 def _run(order: Order) -> Measured:
-    paths = os.pathsep.join(path for path in sys.path if path)  # what imported the model here, and nothing more
+    paths = os.pathsep.join(path for path in sys.path if path)  # so that the process can import the model's class
     done = subprocess.run(
         [sys.executable, "-P", "-m", "fieldwise.bench.process"],
         input=order.model_dump_json(),
@@ -100,12 +100,12 @@ def _run(order: Order) -> Measured:
         env={**os.environ, "OMP_NUM_THREADS": str(order.threads), **({"PYTHONPATH": paths} if order.model else {})},
     )
     if done.returncode:
-        raise RunError(f"{order.runtime} failed: {(done.stderr.strip().splitlines() or ['no word'])[-1]}")
+        raise RunError(f"{order.runtime} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
     return Measured.model_validate_json(done.stdout)
 
 
 def _ids(model: CTRModel, rows: int, path: Path) -> Path:
-    """Ids by lot, each as likely as another, of the fields that the model needs."""
+    """Writes uniformly random ids of the fields that the model needs."""
     schema, draw = model.layout.schema, np.random.default_rng(0)
     fields = Schema(tuple(field for field in schema.fields if field.name in model.needs)).fields
     columns = [draw.integers(0, field.cardinality, (rows, field.length)) for field in fields]
@@ -134,4 +134,4 @@ _WRITERS: Final[dict[Runtime, Callable[[Probability, Path], tuple[Path, Path]]]]
     "onnxruntime": _onnx,
     "aotinductor": _aot,
 }
-"""How each runtime's file is written: what to load, and the file that holds the weights."""
+"""Writes each runtime's model; returns the path to load, and the file that holds the weights."""

@@ -1,4 +1,4 @@
-"""The commands that work: one stage each, or all of them."""
+"""The commands of the stages: one each, and one that runs them all."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    out: Annotated[Path, typer.Option(help="The dataset folder to make.")],
+    out: Annotated[Path, typer.Option(help="The dataset folder to create.")],
     settings: SettingsFile = None,
     source: Source = None,
     raw: Raw = None,
@@ -135,7 +135,7 @@ def run(
     set_: Sets = None,
     tensorboard: TensorBoard = False,
 ) -> None:
-    """All stages in order; the same command goes on where it was stopped."""
+    """Run all stages in order; the same command resumes an interrupted run."""
     chosen = settings_of(
         settings, out, set_, preset=preset, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine,
         master=master, dataset=dataset, model=model, search=search, budgets=budget, seeds=seed, device=device,
@@ -159,7 +159,7 @@ def _stage(verb: str, settings: "RunSettings", out: Path, tensorboard: bool) -> 
 
 
 def _also(watcher: Watcher, out: Path, tensorboard: bool) -> Watcher:
-    """The watcher, and TensorBoard beside it where it is asked for."""
+    """The watcher, plus one that writes TensorBoard events if `tensorboard` is set."""
     if not tensorboard:
         return watcher
     from fieldwise.reports.run.events import Events

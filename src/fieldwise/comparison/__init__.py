@@ -1,1 +1,1 @@
-"""Many searches under one protocol."""
+"""A comparison of searches: settings, cells, scheduler, results."""

@@ -1,4 +1,4 @@
-"""The work of a comparison, in units that are safe to be killed and run again."""
+"""The work of a comparison, in units that can be killed and run again."""
 
 import traceback
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from fieldwise.core.files import write_json
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.pipeline.folder import Job, read
-from fieldwise.pipeline.stages import pretrain_one, retrain_one, search_one
+from fieldwise.pipeline.seed_run import SeedRun
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One pretraining of a model, or, with a method and a budget, one cell."""
+    """One pretraining of a model; with a method and a budget, one cell."""
 
     model: str
     seed: int
@@ -28,7 +28,7 @@ class Unit:
         return f"{what}, {self.model}, seed {self.seed}"
 
     def folder(self, settings: CompareSettings, out: Path) -> Path:
-        """The stage folder whose record means that the unit is complete."""
+        """The stage folder; its record means that the unit is complete."""
         if self.method is None or self.budget is None:
             return out / self.model / f"seed-{self.seed}" / "pretrain"
         job = job_of(settings, out, (self.model, self.method))
@@ -41,14 +41,14 @@ class Unit:
 
 @dataclass(frozen=True)
 class Work:
-    """Where units are done, and with what."""
+    """Runs units of a comparison in its folder."""
 
     settings: CompareSettings
     out: Path
     dataset: Path
 
     def do(self, unit: Unit) -> str | None:
-        """Does a unit; one line where it failed, which does not stop others."""
+        """Runs a unit; returns None, or one line if it failed, which does not stop the others."""
         try:
             self._do(unit)
         except Exception as error:
@@ -58,29 +58,29 @@ class Work:
         return None
 
     def give_up(self, unit: Unit, why: str, details: str = "") -> str:
-        """Marks a unit as failed, and says why."""
+        """Marks a unit as failed, and returns the reason."""
         write_json(unit.folder(self.settings, self.out) / "failed.json", {"error": why, "traceback": details})
         return why
 
     def _do(self, unit: Unit) -> None:
         data = Dataset.open(self.dataset)
         if unit.method is None or unit.budget is None:
-            any_method = self.settings.compare.methods[0]  # a pretraining is the same for all
-            pretrain_one(job_of(self.settings, self.out, (unit.model, any_method)), data, unit.seed)
+            any_method = self.settings.compare.methods[0]  # all methods share a pretraining
+            SeedRun(job_of(self.settings, self.out, (unit.model, any_method)), data, unit.seed).pretrain()
         else:
-            job = job_of(self.settings, self.out, (unit.model, unit.method))
-            search_one(job, data, unit.seed, unit.budget)
-            retrain_one(job, data, unit.seed, unit.budget)
+            run = SeedRun(job_of(self.settings, self.out, (unit.model, unit.method)), data, unit.seed)
+            run.search(unit.budget)
+            run.retrain(unit.budget)
 
 
 def job_of(settings: CompareSettings, out: Path, pair: Pair) -> Job:
-    """The run of one model and one method, in a folder of its own, with the model's shared pretraining."""
+    """The run of one model and one method, in its own folder, with the model's shared pretraining."""
     model, method = pair
     return Job(settings.runs[pair], out / model / method, Watcher(), shared=out / model)
 
 
 def failure(settings: CompareSettings, out: Path, unit: Unit) -> str | None:
-    """Why a unit failed when it was last tried."""
+    """The reason why a unit failed when it last ran, or None."""
     marker = unit.folder(settings, out) / "failed.json"
     found = read(marker) if marker.exists() else {}
-    return str(found.get("error", "it is not said why.")) if found and isinstance(found, dict) else None
+    return str(found.get("error", "the reason is not recorded.")) if found and isinstance(found, dict) else None

@@ -1,30 +1,29 @@
-"""Many searches under one protocol: the same rows, pretrained models, early stops, and one look at the test rows.
+"""Compares searches under one protocol: the same rows, pretrained models and early stopping, and one test per cell.
 
     settings.toml                          resolved settings
     dataset/                               encoded rows
     <model>/seed-0/pretrain/               the full model, shared by all methods
-    <model>/<method>/seed-0/...            a run folder of its own: search, retrain, compact
-    comparison.json, comparison.md         every cell and what they say together
-    report.html                            the same to look at
+    <model>/<method>/seed-0/...            its own run folder: search, retrain, compact
+    comparison.json, comparison.md         every cell, and the statistics over them
+    report.html                            the same as a page
 
 A cell is one method at one budget, on one model, with one seed. Cells that are complete are skipped, cells that failed
-are tried again by the same command.
+run again with the same command.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import tomli_w
 
 from fieldwise.comparison.cells import Unit, Work, failure, job_of
 from fieldwise.comparison.scheduler import outcomes
-from fieldwise.comparison.settings import CompareSettings
+from fieldwise.comparison.settings import CompareInput, CompareSettings
 from fieldwise.core.comparison import CellRecord, Comparison
 from fieldwise.core.files import write_json, write_text
-from fieldwise.core.lock import alone
+from fieldwise.core.lock import exclusive
 from fieldwise.core.records import RunRecord, StageRecord
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
@@ -36,34 +35,31 @@ from fieldwise.reports.comparison.tables import markdown
 from fieldwise.train.task import choose_device
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How fast to go, and how long."""
-
-    jobs: int = 1
-    """Cells side by side, each in a process of its own."""
-    minutes: float | None = None
-    """Begin no further cell after so long; the same command goes on."""
-
-
 def compare(
-    settings: CompareSettings,
-    out: Path,
-    pace: Pace | None = None,
+    settings: CompareInput,
+    out: Path | str,
+    jobs: int = 1,
+    minutes: float | None = None,
     watcher: Watcher | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Runs every cell that is not complete, and writes the comparison over all that are."""
-    started, pace, watcher = time.monotonic(), pace or Pace(), watcher or Watcher()
-    with alone(out):  # the processes side by side work under this one's lock
+    """Runs every incomplete cell, and writes and returns the comparison over all complete ones.
+
+    `settings` is a `CompareSettings`, a dict of the tables of a settings file, or the path of a TOML file. `jobs`
+    cells run in parallel, each in its own process. After `minutes`, no further cell starts; the same call resumes.
+    `say` receives one line per cell.
+    """
+    settings, out = CompareSettings.of(settings), Path(out)
+    started, watcher = time.monotonic(), watcher or Watcher()
+    with exclusive(out):  # worker processes run under this lock
         work = _open(settings, out, watcher)
         units = list(_units(settings, out))
-        limit = None if pace.minutes is None else started + 60 * pace.minutes
-        with closing(outcomes(work, units, pace.jobs, limit)) as ended:
+        limit = None if minutes is None else started + 60 * minutes
+        with closing(outcomes(work, units, jobs, limit)) as ended:
             for done, (unit, error) in enumerate(ended, start=1):
                 say(f"{done} of {len(units)}: {unit}: {'complete' if error is None else f'failed: {error}'}")
                 watcher.rows("compare", done, len(units))
-        found = gather(settings, out, pace.jobs)
+        found = gather(settings, out, jobs)
         write_json(out / "comparison.json", found.to_json())
         write_text(out / "comparison.md", markdown(found))
         write.html(out)
@@ -71,7 +67,7 @@ def compare(
 
 
 def gather(settings: CompareSettings, out: Path, jobs: int = 1) -> Comparison:
-    """The comparison over the cells that a folder holds."""
+    """The comparison over the cells of a folder; `jobs` is recorded in it."""
     return summarize(list(_cells(settings, out)), settings.compare.baseline, jobs, settings.values())
 
 
@@ -88,7 +84,7 @@ def _open(settings: CompareSettings, out: Path, watcher: Watcher) -> Work:
 
 
 def _units(settings: CompareSettings, out: Path) -> Iterator[Unit]:
-    """What is left to do; seeds outermost, so that a comparison that stops early has whole seeds."""
+    """The incomplete units, seed by seed, so that a comparison that stops early has complete seeds."""
     run = settings.shared.run
     for seed in run.seeds:
         for model in settings.compare.models:

@@ -1,4 +1,4 @@
-"""The order of a comparison's work: here, one unit after the other, or side by side in processes."""
+"""Schedules the units of a comparison: one after another here, or in parallel processes."""
 
 import os
 import signal
@@ -14,13 +14,13 @@ from typing import Final
 from fieldwise.comparison.cells import Unit, Work
 
 TRIES: Final = 2
-"""A unit whose process died so often is given up; units that died together are tried again one by one."""
+"""A unit whose process died this many times fails. Units that died together run again one at a time."""
 Outcome = tuple[Unit, str | None]
-"""A unit, and one line where it failed."""
+"""A unit, and one line if it failed, else None."""
 
 
 def outcomes(work: Work, units: Sequence[Unit], jobs: int, limit: float | None) -> Generator[Outcome, None, None]:
-    """Does units in order, as they end; once the clock passes the limit, none begins."""
+    """Runs units in order, and yields each as it ends; none starts after `limit` (`time.monotonic`)."""
     if jobs > 1:
         with _one_thread_each():
             yield from _Crew(work, units, jobs).outcomes(limit)
@@ -36,7 +36,7 @@ def outcomes(work: Work, units: Sequence[Unit], jobs: int, limit: float | None) 
 
 
 class _Crew:
-    """Processes that share the units; a cell waits for its pretraining, a dead process is replaced."""
+    """A pool of processes. A cell waits for its pretraining, and dead processes are replaced."""
 
     def __init__(self, work: Work, units: Sequence[Unit], jobs: int) -> None:
         self._work, self._jobs, self._waiting = work, jobs, list(units)
@@ -51,7 +51,7 @@ class _Crew:
                     self._waiting.clear()
                 self._start()
                 yield from self._ended()
-        except BaseException:  # what is left is for the same command to resume
+        except BaseException:  # the same command resumes the rest
             for process in list((self._pool._processes or {}).values()):
                 process.terminate()
             raise
@@ -59,22 +59,22 @@ class _Crew:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _start(self) -> None:
-        """Fills the free processes with the first units that need not wait."""
+        """Submits the first units that are ready to the free processes."""
         busy = [*self._waiting, *self._running.values()]
         trained_later = {(unit.model, unit.seed) for unit in busy if unit.method is None}
         ready = [u for u in self._waiting if u.method is None or (u.model, u.seed) not in trained_later]
         room = self._jobs - len(self._running)
         suspects = [unit for unit in busy if self._tries[unit] >= TRIES or (unit in ready and self._tries[unit])]
-        if suspects:  # one of those that died together is to blame: each is tried again alone
+        if suspects:  # one of the units that died together killed the pool: each runs again by itself
             ready, room = [unit for unit in suspects if unit in ready], int(not self._running)
         for unit in ready[:room]:
             self._waiting.remove(unit)
             self._tries[unit] += 1
-            with _unheard():
+            with _sigint_blocked():
                 self._running[self._pool.submit(self._work.do, unit)] = unit
 
     def _ended(self) -> Iterator[Outcome]:
-        """What has ended by the time that something has."""
+        """Waits until a unit ends, and yields every outcome there is then."""
         ended, _ = wait(self._running, return_when=FIRST_COMPLETED)
         if any(isinstance(future.exception(), BrokenProcessPool) for future in ended):
             yield from self._replace()
@@ -83,7 +83,7 @@ class _Crew:
             yield from self._settle(self._running.pop(future), future.result())
 
     def _replace(self) -> Iterator[Outcome]:
-        """New processes after one has died, which takes the others with it."""
+        """Starts a new pool; one dead process breaks the whole pool."""
         self._pool.shutdown(wait=True)
         self._pool = _pool(self._jobs)
         running, self._running = self._running, {}
@@ -93,7 +93,7 @@ class _Crew:
             elif self._tries[unit] < TRIES:
                 self._waiting.insert(0, unit)
             else:
-                why = "its process died, perhaps for want of memory. Try fewer --jobs."
+                why = "its process died, perhaps because memory ran out. Try fewer --jobs."
                 yield from self._settle(unit, self._work.give_up(unit, why))
 
     def _settle(self, unit: Unit, error: str | None) -> Iterator[Outcome]:
@@ -117,7 +117,7 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 
 def _die_with_parent() -> None:
-    """Ends this process as soon as its parent has ended, however that came, so that none works on unseen."""
+    """Ends this process when its parent ends, even by SIGKILL, so that no orphan keeps running."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
@@ -130,8 +130,8 @@ def _die_with_parent() -> None:
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
-    """A process that starts within the block never hears Ctrl-C, which a terminal sends to all: its parent ends it."""
+def _sigint_blocked() -> Iterator[None]:
+    """Processes started within the block ignore Ctrl-C, which a terminal sends to all; their parent ends them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -144,7 +144,7 @@ def _unheard() -> Iterator[None]:
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Processes side by side share the cores: each that starts within the block computes with one thread."""
+    """Processes started within the block use one thread each, since they share the cores."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:

@@ -1,4 +1,4 @@
-"""Names that users type: looked up in a literal table, with the nearest one suggested."""
+"""Looks up names that users type in literal tables, and suggests the nearest one."""
 
 import os
 import sys
@@ -12,12 +12,12 @@ from typing import Final
 from fieldwise.core.errors import SettingsError
 
 Trusted = Collection[str] | None
-"""The `package.module:Class` that this call names, the only ones that are imported; None: whatever is asked for."""
+"""The only `package.module:Class` names that may be imported; None: any."""
 _OWN: Final = __name__.partition(".")[0]
 
 
 def unknown(where: str, got: str, choices: Iterable[str]) -> str:
-    """One sentence about a name that is not among the choices."""
+    """The error message for a name that is not among the choices."""
     known = sorted(choices)
     near = get_close_matches(got, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -25,10 +25,10 @@ def unknown(where: str, got: str, choices: Iterable[str]) -> str:
 
 
 def resolve(where: str, table: Mapping[str, str], name: str, trusted: Trusted = None) -> type:
-    """The class behind a table's name, or behind `package.module:Class`; imported, never evaluated.
+    """The class of a table's name or of `package.module:Class`; it is imported, never evaluated.
 
-    Tables map a name to `module:Class`, so that listing names imports nothing. What is in no table is imported only
-    where it is trusted: a file may name a class, but the user must have named it too.
+    Tables map a name to `module:Class`, so that listing names imports nothing. A class in no table is imported only
+    if it is trusted: a file may name a class, but the user must name it too.
     """
     path = table.get(name, name)
     module, colon, attribute = path.partition(":")
@@ -40,14 +40,14 @@ def resolve(where: str, table: Mapping[str, str], name: str, trusted: Trusted = 
     if own and trusted is not None and path not in trusted:
         flag = "" if "." in where else f"Add --set {where}.name={path}, or give"
         raise SettingsError(
-            f"[{where}] '{path}' is named by a file of the folder, and no file may run code. "
+            f"[{where}] '{path}' is named by a file in the folder, and no file may run code. "
             f"{flag or 'Give'} the settings file as an argument, if you trust it."
         )
     try:
         members = vars(_module(module, attribute) if own else import_module(module))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a user's module may raise anything, SystemExit too
+    except BaseException as error:  # a user's module may raise anything, even SystemExit
         why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise SettingsError(_not_imported(where, path, why)) from error
     found = members.get(attribute)
@@ -59,12 +59,12 @@ def resolve(where: str, table: Mapping[str, str], name: str, trusted: Trusted = 
 
 
 def _module(module: str, attribute: str) -> ModuleType:
-    """A user's module; the working directory is on the path from here on, where it alone holds the module."""
+    """A user's module; appends the working directory to `sys.path` if the module is found nowhere else."""
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-        raise ImportError("it is not of the form package.module:Class")
+        raise ImportError("it does not have the form package.module:Class")
     top = module.partition(".")[0]
     if top not in sys.modules and find_spec(top) is None:
-        sys.path.append(os.getcwd())  # noqa: PTH109, a path of sys.path is text
+        sys.path.append(os.getcwd())  # noqa: PTH109, sys.path holds strings
     return import_module(module)
 
 
@@ -76,7 +76,7 @@ def _not_imported(where: str, path: str, why: str) -> str:
 
 
 def by_class(table: Mapping[str, str], module: str, attribute: str) -> type:
-    """The class of a table's entry by its own name, for `fieldwise.models.DCNv2` and the like."""
+    """The class of a table by its class name, for lookups such as `fieldwise.models.DCNv2`."""
     for path in table.values():
         if path.endswith(f":{attribute}"):
             return resolve(module, table, path)
@@ -84,11 +84,11 @@ def by_class(table: Mapping[str, str], module: str, attribute: str) -> type:
 
 
 def name_of(value: object, table: Mapping[str, str]) -> str:
-    """The name that an object's class has in a table, or its `package.module:Class`."""
+    """The name of an object's class in a table, or its `package.module:Class`."""
     return name_of_class(type(value), table)
 
 
 def name_of_class(cls: type, table: Mapping[str, str]) -> str:
-    """The name that a class has in a table, or its `package.module:Class`."""
+    """The name of a class in a table, or its `package.module:Class`."""
     path = f"{cls.__module__}:{cls.__name__}"
     return next((name for name, known in table.items() if known == path), path)

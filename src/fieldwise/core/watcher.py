@@ -1,4 +1,4 @@
-"""Watchers: they receive what trainings and runs report."""
+"""Watchers receive the progress of trainings and runs."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from fieldwise.core.records import Epoch
 
 
 class Watcher:
-    """Receives progress; every method does nothing unless a subclass overrides it."""
+    """Receives progress reports. Every method does nothing; override those you need."""
 
     def begin(self, title: str, done: bool) -> None:
         """A stage begins, or is skipped because it is complete."""
@@ -15,17 +15,17 @@ class Watcher:
         """Rows or fields of a preparation are done; the total is None while unknown."""
 
     def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
-        """A step of `steps` in this epoch is done."""
+        """Step number `step` of the `steps` of an epoch is done."""
 
     def epoch(self, stage: str, epoch: Epoch) -> None:
-        """An epoch is done; number 0 is the model before the first."""
+        """An epoch is done; number 0 is the model before the first epoch."""
 
     def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
-        """The state of a search's gate, at intervals: live columns, their cost and limit, and widths per field."""
+        """The state of a search's gate, at intervals: live columns, their cost, its limit, and widths per field."""
 
 
 class Watchers(Watcher):
-    """Passes every report on to several watchers."""
+    """Passes every report to several watchers."""
 
     def __init__(self, *watchers: Watcher) -> None:
         self._watchers = watchers

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError, DiskError
 from fieldwise.core.files import full
-from fieldwise.core.lock import alone
+from fieldwise.core.lock import exclusive
 from fieldwise.core.registry import name_of
 from fieldwise.core.schema import Schema
 from fieldwise.core.settings import differing
@@ -47,7 +47,7 @@ def prepare(
     out = Path(out)
     if _is_used(out):
         return _prepare(source, out, split, progress, engine)
-    with alone(out, beside=True):
+    with exclusive(out, outside=True):
         return _prepare(source, out, split, progress, engine)
 
 

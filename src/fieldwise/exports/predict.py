@@ -21,7 +21,7 @@ Progress = Callable[[str, int, int | None], None]
 """Called with the name of the step, the rows done, and the total number of rows (None if unknown)."""
 
 
-def predict(
+def predict_file(
     predictor: Predictor,
     raw: Path | str,
     out: Path | str,

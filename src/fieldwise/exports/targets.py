@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.lock import alone
+from fieldwise.core.lock import exclusive
 from fieldwise.exports import hand_over
 from fieldwise.exports.folder import load
 from fieldwise.exports.info import ModelInfo
@@ -45,7 +45,7 @@ def export_to(target: str, model: Path, out: Path, align: int = 1, cls: type[Mod
 
     `cls` is the class of a model that is not part of the library.
     """
-    with alone(out):
+    with exclusive(out):
         return _export_to(target, model, out, align, cls)
 
 

@@ -1,1 +1,1 @@
-"""The stages of a run, from files to files."""
+"""A run from files to files: settings, folders, stages."""

@@ -1,4 +1,4 @@
-"""Everything a user can choose for a run, from a TOML file and flags, checked in one go."""
+"""Everything a user can choose for a run, from a TOML file and flags, checked together."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from fieldwise.core.budget import Budget, BudgetText
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.registry import Trusted, name_of, resolve, unknown
-from fieldwise.core.settings import Settings, Values, validate
+from fieldwise.core.settings import Settings, Values, tables_from, validate
 from fieldwise.data import SOURCES
 from fieldwise.data.engines import ENGINES
 from fieldwise.data.engines.engine import Auto, Engine
@@ -35,30 +35,30 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 def _differ(values: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
     repeated = next((value for value in values if values.count(value) > 1), None)
     if repeated is not None:
-        raise ValueError(f"'{repeated}' is named twice, and the same work gives the same result. Name it once")
+        raise ValueError(f"'{repeated}' is named twice, which would repeat the same work. Name it once")
     return values
 
 
 class Run(Settings):
-    """What is run: which budgets and seeds, where."""
+    """Budgets and seeds to run, and where."""
 
     budgets: Annotated[tuple[BudgetText, ...], AfterValidator(_differ)] = Field((Budget.percent(25),), min_length=1)
-    """One search for each, all from one pretrained model."""
+    """One search per budget, all from the same pretrained model."""
     seeds: Annotated[tuple[Seed, ...], AfterValidator(_differ)] = Field((0,), min_length=1)
-    """One pretraining for each."""
+    """Integers from 0; one pretraining per seed."""
     device: Device = "auto"
-    """auto, cpu or cuda; auto takes CUDA where there is one."""
+    """auto, cpu or cuda; auto uses CUDA if it is available."""
     dataset: Path | None = None
-    """A prepared dataset folder; without it the source is prepared inside the run folder."""
+    """A prepared dataset folder; without it, the source is prepared in the run folder."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """One value for each table of a settings file."""
+    """The settings of a run: one value per table of a settings file."""
 
     run: Run = field(default_factory=Run)
     data: Source | None = field(default_factory=Planted)
-    """Nothing where a prepared dataset is named, and the table is absent or says too little to prepare rows."""
+    """None if `run.dataset` names a prepared dataset and `[data]` is absent or incomplete."""
     split: SplitRule = field(default_factory=RandomSplit)
     engine: Engine = field(default_factory=Auto)
     model: Model = field(default_factory=DCNv2)
@@ -68,9 +68,9 @@ class RunSettings:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], trusted: Trusted = None) -> "RunSettings":
-        """Settings from plain tables, and the preset they name; every problem of every table is told at once.
+        """Settings from plain tables and the preset they name; one error lists every problem of every table.
 
-        Classes outside the library are imported only if `trusted` names them; without it, whatever the tables name.
+        Classes outside the library are imported only if `trusted` names them; None trusts whatever the tables name.
         """
         values = _judged_as_retrained(filled(values))
         reader = _Reader(values, trusted)
@@ -91,8 +91,13 @@ class RunSettings:
             raise SettingsError("\n".join(reader.problems))
         return result
 
+    @classmethod
+    def of(cls, given: "RunInput") -> "RunSettings":
+        """Settings from a `RunSettings`, which is returned unchanged, from plain tables, or from a TOML file."""
+        return given if isinstance(given, RunSettings) else cls.parse(tables_from(given))
+
     def values(self) -> Values:
-        """Plain tables, as they stand in a settings file; `parse` reads them back."""
+        """Plain tables, as in a settings file; `parse` reads them back."""
         tables: Values = {
             "run": self.run.values(),
             "data": {"name": name_of(self.data, SOURCES), **self.data.values()} if self.data else None,
@@ -106,8 +111,12 @@ class RunSettings:
         return _without_none(tables)
 
 
+RunInput = RunSettings | Mapping[str, Any] | Path | str
+"""Settings as Python callers may give them: the object, the tables of a settings file, or the path of a TOML file."""
+
+
 def _judged_as_retrained(values: Values) -> Values:
-    """A race trains what it judges as `[retrain]` says, unless it has a table of its own."""
+    """A race retrains its candidates with `[retrain]`, unless it has its own `retrain` table."""
     search, retrain = values.get("search"), values.get("retrain")
     if not isinstance(search, Mapping) or search.get("name") != "race" or retrain is None:
         return values
@@ -115,24 +124,24 @@ def _judged_as_retrained(values: Values) -> Values:
 
 
 def _without_none(values: Values) -> Values:
-    """TOML has no word for None; a key that is left out means the same."""
+    """The values without None, which TOML cannot express; a missing key means the same."""
     inner = {k: _without_none(v) if isinstance(v, dict) else v for k, v in values.items()}
     return {k: v for k, v in inner.items() if v is not None}
 
 
 def _source(values: Mapping[str, Any], reader: "_Reader", trusted: Trusted, prepared: bool) -> Source | None:
-    """The source; of a prepared dataset nobody need say where its rows lie."""
+    """The source; a prepared dataset needs none."""
     if prepared:
         if "data" not in values:
             return None
-        reader = _Reader(values, trusted)  # its problems are nobody's
+        reader = _Reader(values, trusted)  # its problems are not reported
     return reader.named("data", Source, SOURCES, "planted")  # type: ignore[type-abstract]
 
 
 class _Reader:
-    """Reads tables, and gathers problems instead of stopping at the first.
+    """Reads tables, and collects problems instead of stopping at the first.
 
-    A table with problems gives None, which nobody sees: `parse` raises the problems.
+    A table with problems gives None, which no caller sees: `parse` raises the problems.
     """
 
     def __init__(self, values: Mapping[str, Any], trusted: Trusted) -> None:
@@ -158,7 +167,7 @@ class _Reader:
         inner = self._values.get(name, {})
         if isinstance(inner, Mapping):
             return dict(inner)
-        self.problems.append(f"[{name}] must be a table, got {inner!r}. Write [{name}] and its keys below.")
+        self.problems.append(f"[{name}] must be a table, got {inner!r}. Write [{name}] and its keys below it.")
         return {}
 
     def _read(self, name: str, cls: type[T], inner: Values) -> T:
