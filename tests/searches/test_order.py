@@ -15,7 +15,7 @@ from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.fm import FM
 from fieldwise.models.model import CTRModel, Model
 from fieldwise.searches import rounds
-from fieldwise.searches.gated import HAM, HamP, SamGS
+from fieldwise.searches import HAM, HamP, SamGS
 from fieldwise.searches.race import Race
 from fieldwise.searches.rounds import Rounds
 from fieldwise.searches.search import Search, search

@@ -16,8 +16,8 @@ from fieldwise.core.records import Epoch
 from fieldwise.core.registry import resolve
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
-from fieldwise.searches import SEARCHES
-from fieldwise.searches.gated import HAM, SAM, Gated, Stage
+from fieldwise.searches import HAM, SAM, SEARCHES
+from fieldwise.searches.gated import Gated, Stage
 from fieldwise.searches.random import Random
 from fieldwise.searches.search import Search, SearchResult, search
 from fieldwise.searches.uniform import Uniform

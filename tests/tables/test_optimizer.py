@@ -11,7 +11,7 @@ from fieldwise.core.budget import Budget
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.fm import FM
-from fieldwise.searches.gated import HAM
+from fieldwise.searches import HAM
 from fieldwise.searches.search import search
 from fieldwise.tables import optimizer
 from fieldwise.tables.adam_catchup import BETA1, BETA2, REACH, Missed

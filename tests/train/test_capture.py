@@ -9,7 +9,7 @@ from fieldwise.core.budget import Budget
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
 from fieldwise.models.model import Model
-from fieldwise.searches.gated import HAM, HamP
+from fieldwise.searches import HAM, HamP
 from fieldwise.searches.search import Search, search
 from fieldwise.tables.optimizer import LARGE
 from fieldwise.train import loop

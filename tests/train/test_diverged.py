@@ -15,11 +15,10 @@ from fieldwise.core.errors import TrainingError
 from fieldwise.core.records import Epoch
 from fieldwise.core.registry import resolve
 from fieldwise.data.store import Dataset, Split
-from fieldwise.gates.ham import HamGate
+from fieldwise.gates.ham import HardGate
 from fieldwise.models import MODELS
 from fieldwise.models.model import Model
-from fieldwise.searches import SEARCHES
-from fieldwise.searches.gated import HAM
+from fieldwise.searches import HAM, SEARCHES
 from fieldwise.searches.search import Restarting, Search, search
 from fieldwise.train import checkpoint
 from fieldwise.train.diverged import WORST, Diverged
@@ -107,7 +106,7 @@ def test_a_search_keeps_its_last_good_checkpoint(planted: Dataset, tmp_path: Pat
 def test_a_gate_that_is_no_number_is_refused_though_the_weights_are_sound(
     planted: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(HamGate, "step", lambda gate, grad: gate.alpha.fill_(torch.nan))
+    monkeypatch.setattr(HardGate, "step", lambda gate, grad: gate.alpha.fill_(torch.nan))
     with pytest.raises(TrainingError, match=r"'beside\.alpha' of search holds nan after epoch 1\. All numbers must be"):
         search(few(planted, "fm"), HAM(**SMALL), Budget.columns(7))
 

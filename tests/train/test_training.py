@@ -16,7 +16,7 @@ from fieldwise.models.fm import FM
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.train import checkpoint
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import early_stop
+from fieldwise.train.plan import early_stop
 from fieldwise.train.randomness import randomness
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain, Retrain, Trained, pretrain, retrain

@@ -58,20 +58,22 @@ class Size(Record):
 class SearchSummary(Record):
     """How a search went, beside its mask."""
 
-    steps: int
-    epochs: int
-    evaluated_auc: float | None
+    steps: int = 0
+    epochs: int = 0
+    evaluated_auc: float | None = None
     """Validation AUC of the model as the search itself evaluated it, at its end."""
     selected_auc: float
     """Validation AUC of the selected compact model, before retraining."""
-    raw_live: int | None
+    raw_live: int | None = None
     """Live columns before the exact finish."""
-    reactivations: int
+    reactivations: int = 0
     """How often a masked column came back."""
     nonzeros: int | None = None
     """Numbers that a layout of single entries or rows would store, for a search that drops those."""
     dense: int | None = None
     """Numbers that a dense layout would store to hold all those entries: every column with one of them."""
+    winner: str | None = None
+    """The search whose result was kept, for a search that runs several."""
 
 
 class StageRecord(Record):

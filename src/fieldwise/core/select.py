@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.core.budget import Budget
-from fieldwise.core.errors import TrainingError
+from fieldwise.core.errors import MaskError, TrainingError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 
@@ -16,8 +16,7 @@ def select(scores: ArrayLike, layout: Layout, budget: Budget) -> Mask:
     scores keep the earlier column. Under a budget with `align`, the columns of a field go by so many at a time, the
     best first, and a group's score is the mean of its columns'.
     """
-    values = np.asarray(scores, dtype=np.float64)
-    assert values.shape == (layout.columns,), f"scores must be {layout.columns} numbers, got shape {values.shape}"
+    values = _numbers(scores, layout.columns)
     wrong = values[~np.isfinite(values)]
     if len(wrong):
         raise TrainingError(
@@ -35,6 +34,21 @@ def select(scores: ArrayLike, layout: Layout, budget: Budget) -> Mask:
             kept[group] = True
             room -= int(costs[group].sum())
     return Mask.of(layout, kept)
+
+
+def _numbers(scores: ArrayLike, count: int) -> NDArray[np.float64]:
+    """Scores as an array, (count,)."""
+    try:
+        values = np.asarray(scores, dtype=np.float64)
+        got = f"shape {values.shape}"
+    except (ValueError, TypeError) as error:
+        values, got = np.empty((0, 0)), str(error)
+    if values.shape != (count,):
+        raise MaskError(
+            f"Scores must be one number per column, shape ({count},). Got {got}. Give the scores of a model with this "
+            "layout."
+        )
+    return values
 
 
 def _groups(values: NDArray[np.float64], layout: Layout, align: int) -> list[NDArray[np.int64]]:

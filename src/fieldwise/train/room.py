@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.schema import Schema
 from fieldwise.models.model import Model
-from fieldwise.train.loop import Training
+from fieldwise.train.plan import Training
 
 NUMBER: Final = 4
 """Bytes of a float32."""

@@ -14,7 +14,8 @@ from fieldwise.models.model import CTRModel
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Training, TrainingPlan, early_stop, fit
+from fieldwise.train.loop import fit
+from fieldwise.train.plan import Training, TrainingPlan, early_stop
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.task import Task
 
