@@ -57,10 +57,10 @@ def test_rows_taken_number_by_number_have_the_gradients_of_plain_indexing() -> N
 
 
 @pytest.mark.parametrize("rows", [64, 48, 7])
-def test_a_lift_in_parts_is_the_lift(rows: int) -> None:
+def test_a_lift_in_chunks_is_the_lift(rows: int) -> None:
     layout = Schema.of(a=8, b=9).layout(5)
     lift, v = layers.Lift(layout, 2), torch.randn(rows, 10, requires_grad=True)
-    whole, parts = lift(v), layers._in_parts(v.unflatten(1, (2, 5)), lift.weight.unflatten(0, (2, 5)))
+    whole, parts = lift(v), layers._in_chunks(v.unflatten(1, (2, 5)), lift.weight.unflatten(0, (2, 5)))
     assert torch.allclose(whole, parts, atol=1e-6)
     coming = torch.randn_like(whole)
     for mine, theirs in zip(

@@ -53,5 +53,7 @@ def test_a_model_that_learns_from_the_full_one_alone_comes_to_agree_with_it(star
 
 
 def test_without_a_full_model_it_says_what_to_do(task: Task) -> None:
-    with pytest.raises(TrainingError, match=r"distil = 0.5 needs the full model.*starting_from.*or set distil = 0"):
+    with pytest.raises(
+        TrainingError, match=r"distil = 0.5 needs the full model.*starting_from.*or Retrain\(distil=0\)"
+    ):
         retrain(task, task.new_model())

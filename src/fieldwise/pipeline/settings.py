@@ -108,7 +108,7 @@ class RunSettings:
 
 
 def _search_class(values: Mapping[str, Any], trusted: Trusted) -> type[Search] | None:
-    """The class that `[search]` names; None for the default, and for a name that cannot be used, which `parse` reports."""
+    """The class that `[search]` names. None if it names none, or none that can be used: `parse` reports that later."""
     search = values.get("search")
     if not isinstance(search, Mapping) or "name" not in search:
         return None

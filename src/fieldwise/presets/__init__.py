@@ -34,8 +34,9 @@ def filled(values: Mapping[str, Any], members: str | None = None) -> Values:
         own, each = given.get(table, {}), preset.pop(several)
         if isinstance(own, Mapping):
             below = {**preset[table], **each.get(str(own.get("name", preset[table]["name"])), {})}
-            if table == "search" and members is not None:
-                below[members] = {name: each.get(name, {}) for name in own.get(members, below.get(members, {}))}
+            inner = own.get(members, below.get(members)) if table == "search" and members else None
+            if members and inner and isinstance(inner, Mapping):
+                below[members] = {name: each.get(name, {}) for name in inner}
             preset[table] = below
     return _over(preset, given)
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from fieldwise.searches.uniform import Uniform as Uniform
 
     HAM = HardGated
-    HamP = SAM = SamGS = SamSigmoid = Gated
+    HamP = Gated
+    SAM = Gated
+    SamGS = Gated
+    SamSigmoid = Gated
 
 _OF_GATES: Final = {
     name: f"fieldwise.searches.gated:{path.partition(':')[2].removesuffix('Gate')}" for name, path in GATES.items()

@@ -108,7 +108,7 @@ def grow(full: Layout, widths: NDArray[np.int64], chances: NDArray[np.float64], 
 
 
 class Supernet(nn.Module):
-    """Tables of the largest width, shared by all candidates: each uses its first columns, mapped back and normalized."""
+    """Shared tables of the largest width; each candidate maps its first columns to that width and normalizes."""
 
     def __init__(self, model: Model, layout: Layout, widths: NDArray[np.int64], common: int) -> None:
         super().__init__()

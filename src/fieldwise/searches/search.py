@@ -96,8 +96,8 @@ def search(
     """
     if settings.uses_pretrained and task.start is None:
         raise SettingsError(
-            f"[search] {type(settings).__name__} starts from pretrained weights, and this task has none. Allowed: a task "
-            "with a starting model. Pass task.starting_from(fw.pretrain(task).model)."
+            f"[search] {type(settings).__name__} needs pretrained weights, and this task has no model to start from. "
+            "Allowed: a task with a starting model. Pass task.starting_from(fw.pretrain(task).model)."
         )
     budget.limit(task.layout)  # raises before any work if the budget cannot be met
     return settings.run(task, budget, folder, watcher)
