@@ -1,4 +1,4 @@
-"""Planted data has a right answer: user 7, item 5, city 2 columns, noise none."""
+"""Planted data has a known answer: user 7, item 5, city 2 columns, noise none."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Pruning in rounds, against slow references and cases made by hand."""
+"""Pruning in rounds, against slow references and cases by hand."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_it_trains_between_rounds_and_not_with_one(start: Task) -> None:
 
 @pytest.mark.parametrize("budget", ["25%", "75%", "95%", "80% columns align 4"])
 def test_a_round_that_ends_below_the_next_one_s_target_is_no_error(budget: str) -> None:
-    """One column of the large table is more than a round takes."""
+    """One column of the large table costs more than a round removes."""
     draw = np.random.default_rng(0)
     schema = Schema.of(user=1000, item=40, gender=3)
     ids = np.stack([draw.integers(0, c, 600) for c in schema.cardinalities], 1).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Sums that no order changes, and the ways of a GPU that need none to be tried."""
+"""Order-independent sums, and GPU code paths that also run on a CPU."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from fieldwise.tables import deterministic_sum, lookup
 
 
 def given(scale: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values of very different sizes, and rows of which some are read often."""
+    """Values of very different sizes, and row numbers with many repeats."""
     draw = torch.Generator().manual_seed(0)
     values = torch.randn(5_000, 3, generator=draw) * torch.logspace(-6, 0, 5_000)[:, None] * scale
     return values, (torch.rand(5_000, generator=draw) ** 4 * 50).int()

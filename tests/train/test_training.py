@@ -26,7 +26,7 @@ FAST = Pretrain(batch=512, epochs=4, patience=4, learning_rate=0.02)
 
 
 class Stop(Watcher):
-    """Raises after so many epochs, as a power cut would."""
+    """Raises after a number of epochs, like a power cut."""
 
     def __init__(self, after: int) -> None:
         self._after = after
