@@ -180,7 +180,7 @@ def test_entrants_of_a_race_are_the_user_s_word_too(desk: Desk) -> None:
     chosen = settings_of(None, Path("r"), ["search.entrants={'mine_here:Even'={}}"])
     assert desk.imported()
     assert "mine_here:Even" in chosen.search.values()["entrants"]
-    with pytest.raises(SettingsError, match="is no Search"):
+    with pytest.raises(SettingsError, match="is not a Search"):
         RunSettings.parse({"search": {"name": "race", "entrants": {"mine_here:Mine": {}}}})
 
 

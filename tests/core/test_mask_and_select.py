@@ -1,5 +1,5 @@
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -68,6 +68,13 @@ def test_select_takes_the_best_that_still_fits() -> None:
     assert select([3, 2, 1, 0], layout, Budget.columns(2)).kept == ((0, 1), ())
     assert select([3, 2, 1, 0], layout, Budget.parameters(14)).kept == ((0,), (0, 1))
     assert select([0, 0, 0, 0], layout, Budget.columns(3)).kept == ((0, 1), (0,))
+
+
+@pytest.mark.parametrize("scores", [[3, 2, 1], [[3, 2, 1, 0]], 5, [[1, 2], [3]], ["high", "low", "low", "low"]])
+def test_scores_of_the_wrong_shape_are_refused(scores: Any) -> None:
+    layout = Schema.of(a=10, b=2).layout(2)
+    with pytest.raises(MaskError, match=r"one number per column, shape \(4,\)\. Got .*\. Give the scores"):
+        select(scores, layout, Budget.columns(2))
 
 
 def test_aligned_selections_go_by_groups() -> None:

@@ -1,4 +1,4 @@
-"""A user's own base model, right and wrong."""
+"""A user's own base model, correct and with faults."""
 
 import pytest
 import torch
@@ -16,21 +16,21 @@ SCHEMA = fw.Schema((fw.Field("user", 500), fw.Field("gender", 3), fw.Field("genr
 
 
 class Mine(Model):
-    """One linear layer over all columns, with a fault to choose."""
+    """One linear layer over all columns, with an optional fault."""
 
     fault: str = ""
 
     def has_first_order(self) -> bool:
-        """None, so that a logit of another shape is seen as it is."""
+        """No first-order weights, which could broadcast a logit of the wrong shape."""
         return False
 
     def head(self, layout: fw.Layout) -> Head:
-        """A new head over these columns."""
+        """A new head for these columns."""
         return MyHead(layout.columns, self.fault)
 
 
 class MyHead(Head):
-    """Right, but for its fault."""
+    """Correct except for its fault."""
 
     def __init__(self, columns: int, fault: str) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class MyHead(Head):
         return logits if self.fault == "shape" else logits.squeeze(1)
 
     def slices(self, mask: fw.Mask) -> Slices:
-        """Of both weights."""
+        """Slices of both weights."""
         kept = torch.from_numpy(mask.indices)
         if self.fault == "forgotten":
             return {"out.weight": {1: kept}}
@@ -82,5 +82,5 @@ def test_a_wrong_model_is_told_what_is_wrong(fault: str, says: str) -> None:
 
 def test_a_module_that_is_no_base_model_is_refused() -> None:
     rows = Split(torch.zeros(4, 5).int().numpy(), torch.zeros(4).numpy())
-    with pytest.raises(SettingsError, match="Write a class over"):
+    with pytest.raises(SettingsError, match="Write a subclass of"):
         fw.Task(SCHEMA, rows, rows, nn.Linear(3, 1))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""docs/methods has a page for every search, and it names every setting."""
+"""docs/methods has a page per search that names every setting."""
 
 from pathlib import Path
 

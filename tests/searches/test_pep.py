@@ -1,4 +1,4 @@
-"""PEP: its thresholds, the decay that raises them, and what is counted."""
+"""PEP: thresholds, the decay that raises them, and the counts."""
 
 import pytest
 import torch

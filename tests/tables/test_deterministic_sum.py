@@ -1,4 +1,4 @@
-"""Sums that no order changes, and the ways of a GPU that need none to be tried."""
+"""Order-independent sums, and GPU code paths that also run on a CPU."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from fieldwise.tables import deterministic_sum, lookup
 
 
 def given(scale: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values of very different sizes, and rows of which some are read often."""
+    """Values of very different sizes, and row numbers with many repeats."""
     draw = torch.Generator().manual_seed(0)
     values = torch.randn(5_000, 3, generator=draw) * torch.logspace(-6, 0, 5_000)[:, None] * scale
     return values, (torch.rand(5_000, generator=draw) ** 4 * 50).int()
@@ -57,10 +57,10 @@ def test_rows_taken_number_by_number_have_the_gradients_of_plain_indexing() -> N
 
 
 @pytest.mark.parametrize("rows", [64, 48, 7])
-def test_a_lift_in_parts_is_the_lift(rows: int) -> None:
+def test_a_lift_in_chunks_is_the_lift(rows: int) -> None:
     layout = Schema.of(a=8, b=9).layout(5)
     lift, v = layers.Lift(layout, 2), torch.randn(rows, 10, requires_grad=True)
-    whole, parts = lift(v), layers._in_parts(v.unflatten(1, (2, 5)), lift.weight.unflatten(0, (2, 5)))
+    whole, parts = lift(v), layers._in_chunks(v.unflatten(1, (2, 5)), lift.weight.unflatten(0, (2, 5)))
     assert torch.allclose(whole, parts, atol=1e-6)
     coming = torch.randn_like(whole)
     for mine, theirs in zip(

@@ -1,4 +1,4 @@
-"""Moving only the rows that are read must follow the way of moving all of them."""
+"""Updating only the rows that are read must match dense updates."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from fieldwise.core.budget import Budget
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.fm import FM
-from fieldwise.searches.gated import HAM
+from fieldwise.searches import HAM
 from fieldwise.searches.search import search
 from fieldwise.tables import optimizer
 from fieldwise.tables.adam_catchup import BETA1, BETA2, REACH, Missed
@@ -29,7 +29,7 @@ PLAIN = Pretrain(batch=256, epochs=8, patience=8, learning_rate=0.05, regularity
 
 
 class Pair:
-    """The same weights under torch's dense Adam and under ours, with the same skewed reads and gradients."""
+    """The same weights with torch's dense Adam and with ours, with the same skewed reads and gradients."""
 
     def __init__(self) -> None:
         start = torch.randn(ROWS, WIDTH) * 0.01
@@ -44,7 +44,7 @@ class Pair:
         return ((found - self._target[rows]).square() * self._scale[rows]).sum() / 2048
 
     def step(self) -> None:
-        rows = (ROWS ** torch.rand(BATCH, 1)).int() - 1  # the share of a row falls as one over its number
+        rows = (ROWS ** torch.rand(BATCH, 1)).int() - 1  # Zipf: a row's frequency is proportional to 1 / its number
         self.reads += torch.bincount(rows.flatten(), minlength=ROWS)
         self._adam.zero_grad()
         self._loss(self.dense[rows], rows).backward()

@@ -1,4 +1,4 @@
-"""Row by row and place by place must be one model."""
+"""The row-factored forward pass must equal the model's own."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def test_by_rows_gives_the_model_s_logits_and_gradients(settings: Model, name: s
     found = []
     for forward in (model, row_factored(model)):
         model.zero_grad()
-        torch.manual_seed(0)  # of a dropout
+        torch.manual_seed(0)  # for dropout
         logits = forward(ids)
         (logits * pull).sum().backward()
         found.append([logits, *(weight.grad for weight in model.parameters())])
@@ -41,7 +41,7 @@ def test_by_rows_takes_a_gate_as_the_model_does(settings: Model, training: bool)
     found = []
     for forward in (model, row_factored(model)):
         model.zero_grad()
-        torch.manual_seed(0)  # of a dropout
+        torch.manual_seed(0)  # for dropout
         logits = forward(ids, gate)
         (logits * pull).sum().backward()
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Small steps run on one thread, whatever torch was given."""
+"""Small steps run on one thread, regardless of torch's setting."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,13 +27,13 @@ def _two_threads() -> Iterator[None]:
 
 
 class Threads(Watcher):
-    """Hears how many threads there are after each step."""
+    """Records the number of threads after each step."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
 
     def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
-        """Looks."""
+        """Record the number of threads."""
         self.seen.add(torch.get_num_threads())
 
 

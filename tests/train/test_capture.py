@@ -1,4 +1,4 @@
-"""A recorded step must do what the plain one does."""
+"""A captured step must equal the direct one."""
 
 import gc
 
@@ -9,7 +9,7 @@ from fieldwise.core.budget import Budget
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
 from fieldwise.models.model import Model
-from fieldwise.searches.gated import HAM, HamP
+from fieldwise.searches import HAM, HamP
 from fieldwise.searches.search import Search, search
 from fieldwise.tables.optimizer import LARGE
 from fieldwise.train import loop
@@ -75,7 +75,7 @@ def test_rows_read_on_a_gpu_follow_dense_adam(on_gpu: Task, monkeypatch: pytest.
 
 
 def recorded_and_lost(x: torch.Tensor) -> None:
-    """Leaves a recording, with what it was given, as garbage that only the collector frees."""
+    """Leaves a captured graph and its inputs as cyclic garbage, which only the collector frees."""
     cycle: list[object] = [step := Captured(lambda y: (y @ y).relu() + 1)]
     cycle += [cycle, torch.cuda.Stream(), torch.cuda.Event()]
     for _ in range(WARM_UP + 2):
@@ -88,7 +88,9 @@ def test_garbage_of_an_earlier_recording_does_not_spoil_the_next() -> None:
 
     def step(y: torch.Tensor) -> torch.Tensor:
         recording = torch.cuda.is_current_stream_capturing()
-        made = [[number] for number in range(20_000 if recording else 1)]  # makes the collector run, where it may
+        made = [
+            [number] for number in range(20_000 if recording else 1)
+        ]  # triggers the garbage collector if it is enabled
         return (y @ y).sum() + 0 * len(made)
 
     for _ in range(5):

@@ -1,11 +1,13 @@
-"""Learning from the full model's predictions."""
+"""Distillation of the full model's predictions."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
-from fieldwise.core.errors import TrainingError
+from fieldwise.core.errors import SettingsError, TrainingError
 from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import logits_of
 from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
@@ -53,5 +55,22 @@ def test_a_model_that_learns_from_the_full_one_alone_comes_to_agree_with_it(star
 
 
 def test_without_a_full_model_it_says_what_to_do(task: Task) -> None:
-    with pytest.raises(TrainingError, match=r"distil = 0.5 needs the full model.*starting_from.*or set distil = 0"):
+    with pytest.raises(
+        TrainingError, match=r"distil = 0.5 needs the full model.*starting_from.*or Retrain\(distil=0\)"
+    ):
         retrain(task, task.new_model())
+
+
+def test_a_task_without_a_starting_model_can_be_retrained_on_clicks(start: Task) -> None:
+    task = replace(start, start=None)
+    assert len(retrain(task, task.new_model(), Retrain(batch=512, epochs=1, distil=0)).history) == 2
+
+
+def test_a_result_in_place_of_its_model_is_refused(start: Task) -> None:
+    trained = retrain(start, start.starting_model(), Retrain(batch=512, epochs=1))
+    with pytest.raises(
+        SettingsError, match=r"Got a Trained\. Allowed: a model\. Pass its model, fw\.pretrain\(task\)\.model"
+    ):
+        start.starting_from(trained)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=r"Got a Trained\. Allowed: a model\. Pass its model, fw\.search"):
+        retrain(start, trained)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Memory that settings ask for is refused before any work, with the numbers."""
+"""Settings that need too much memory are refused before any work, with the numbers."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 
 def needs_just(size: int, model: Model, schema: Schema, training: Pretrain, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether a model fits that much memory, and not a byte less."""
+    """Asserts that a model fits into this much memory, and not into one byte less."""
     limited(monkeypatch, size)
     room.check_room(model, schema, training, CPU)
     limited(monkeypatch, size - 1)
@@ -84,7 +84,7 @@ def test_tables_that_do_not_fit_are_refused_with_the_numbers(monkeypatch: pytest
 
 
 class Odd(Model):
-    """A base model of one's own whose layers need real numbers."""
+    """A user's base model that cannot be built on the meta device."""
 
     def head(self, layout: Layout) -> Head:
         return OddHead(layout)

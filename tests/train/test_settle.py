@@ -1,4 +1,4 @@
-"""Orthogonality between two steps: tables whose rows are moved only when they are read go where dense Adam's go."""
+"""Orthogonality between two steps: row-wise updates must match dense Adam."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ def _all_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def few(task: Task) -> Task:
-    """2,000 rows, so that most rows of a table miss most steps."""
+    """A task with 2,000 rows, so that most rows of a table miss most steps."""
     rows = Split(task.train_rows.ids[:2_000], task.train_rows.labels[:2_000])
     return replace(task, train_rows=rows, model=FM(width=4))
 
@@ -43,7 +43,7 @@ def trained(task: Task, method: Method, regularity: SoftOrthogonality) -> CTRMod
 
 
 def off(ours: CTRModel, other: CTRModel) -> float:
-    """The largest distance of two models' tables, as a share of their size."""
+    """The largest relative distance between two models' tables."""
     tables = [[*model.embedding.parameters()] for model in (ours, other)]
     return max(float((a - b).detach().norm() / b.detach().norm()) for a, b in zip(*tables, strict=True))
 
@@ -77,7 +77,7 @@ def test_a_training_with_strong_steps_resumes_with_the_same_bits(few: Task, tmp_
 
 @pytest.mark.parametrize("share", [0.05, 0.9])
 def test_only_the_rows_named_are_settled_and_later_steps_push_them_once(share: float) -> None:
-    """Few rows are moved as copies, many in place; both end where settling only at the end does."""
+    """Few rows catch up as copies, many in place; both must equal settling once at the end."""
     tables = [[nn.Parameter(torch.randn(400, width) * 0.01) for width in (3, 1)]]
     tables.append([nn.Parameter(table.detach().clone()) for table in tables[0]])
     known = torch.randperm(400)[: int(400 * share)].int()

@@ -16,7 +16,7 @@ from fieldwise.models.fm import FM
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.train import checkpoint
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import early_stop
+from fieldwise.train.plan import early_stop
 from fieldwise.train.randomness import randomness
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain, Retrain, Trained, pretrain, retrain
@@ -26,7 +26,7 @@ FAST = Pretrain(batch=512, epochs=4, patience=4, learning_rate=0.02)
 
 
 class Stop(Watcher):
-    """Raises after so many epochs, as a power cut would."""
+    """Raises after a number of epochs, like a power cut."""
 
     def __init__(self, after: int) -> None:
         self._after = after

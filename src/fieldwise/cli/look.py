@@ -99,7 +99,8 @@ def list_() -> None:
     table = Table("kind", "name", "what it is", box=None)
     for kind, names in {"source": SOURCES, "model": MODELS, "gate": GATES, "search": SEARCHES}.items():
         for name, path in names.items():
-            table.add_row(kind, name, _summary(path))
+            # the class of a gated search is made from its gate's, so it has no source of its own to read
+            table.add_row(kind, name, _summary(GATES.get(name, path) if kind == "search" else path))
     for name in PRESETS:
         table.add_row("preset", name, text_of(name).splitlines()[0].removeprefix("# "))
     new_console().print(table)

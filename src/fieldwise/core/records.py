@@ -58,20 +58,22 @@ class Size(Record):
 class SearchSummary(Record):
     """Statistics of a search."""
 
-    steps: int
-    epochs: int
-    evaluated_auc: float | None
+    steps: int = 0
+    epochs: int = 0
+    evaluated_auc: float | None = None
     """Validation AUC of the searched model at the end of the search, before selection."""
     selected_auc: float
     """Validation AUC of the selected compact model, before retraining."""
-    raw_live: int | None
+    raw_live: int | None = None
     """Live columns before the final selection meets the budget exactly."""
-    reactivations: int
+    reactivations: int = 0
     """How many times a masked column became live again."""
     nonzeros: int | None = None
     """Numbers that a sparse layout stores, for a search that drops single entries or rows."""
     dense: int | None = None
     """Numbers that a dense layout stores for the same result: every column with a nonzero entry."""
+    winner: str | None = None
+    """The search whose result was kept, for a search that runs several."""
 
 
 class StageRecord(Record):

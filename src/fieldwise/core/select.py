@@ -16,12 +16,7 @@ def select(scores: ArrayLike, layout: Layout, budget: Budget) -> Mask:
     earlier column. Under a budget with `align`, the columns of a field are kept in groups of that size, best first,
     and a group's score is the mean of its columns' scores.
     """
-    values = np.asarray(scores, dtype=np.float64)
-    if values.shape != (layout.columns,):
-        raise MaskError(
-            f"Scores of shape {values.shape} for {layout.columns} columns. Allowed: one score per column. "
-            f"Give an array of shape ({layout.columns},)."
-        )
+    values = _numbers(scores, layout.columns)
     wrong = values[~np.isfinite(values)]
     if len(wrong):
         raise TrainingError(
@@ -39,6 +34,21 @@ def select(scores: ArrayLike, layout: Layout, budget: Budget) -> Mask:
             kept[group] = True
             room -= int(costs[group].sum())
     return Mask.of(layout, kept)
+
+
+def _numbers(scores: ArrayLike, count: int) -> NDArray[np.float64]:
+    """Scores as an array, (count,)."""
+    try:
+        values = np.asarray(scores, dtype=np.float64)
+        got = f"shape {values.shape}"
+    except (ValueError, TypeError) as error:
+        values, got = np.empty((0, 0)), str(error)
+    if values.shape != (count,):
+        raise MaskError(
+            f"Scores must be one number per column, shape ({count},). Got {got}. Give the scores of a model with this "
+            "layout."
+        )
+    return values
 
 
 def _groups(values: NDArray[np.float64], layout: Layout, align: int) -> list[NDArray[np.int64]]:

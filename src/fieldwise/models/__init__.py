@@ -1,4 +1,4 @@
-"""Base models: an embedding, a head, and how to slice them."""
+"""Base models: an embedding, a head, and their slicing."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -30,11 +30,11 @@ _OWN: Final = {
     "Slices": "fieldwise.models.model",
     "check_model": "fieldwise.models.check",
 }
-"""What a model of one's own is built from."""
+"""Building blocks of a user's own model."""
 
 
 def __getattr__(name: str) -> Any:
-    """Models by class name, and what a model of one's own needs."""
+    """Models by class name, and building blocks of a user's own model."""
     if name in _OWN:
         return vars(import_module(_OWN[name]))[name]
     return by_class(MODELS, __name__, name)

@@ -15,10 +15,10 @@ class FM(Model):
     """First-order weights, a bias and all pairwise inner products of the lifted fields."""
 
     common: int = Field(16, ge=1)
-    """The width every field is lifted to."""
+    """Common width that every field is lifted to, at least 1."""
 
     def head(self, layout: Layout) -> Head:
-        """A new head over these columns."""
+        """A new head for these columns."""
         return FMHead(layout, self.common)
 
 
@@ -44,5 +44,5 @@ class FMHead(Head, SummedHead):
         return pairwise_of_sums(*sums.split([self.common, 1], 1)) + self.bias
 
     def slices(self, mask: Mask) -> Slices:
-        """Rows of the lift go with their columns."""
+        """Rows of the lift are sliced by column."""
         return {"lift.weight": {0: torch.from_numpy(mask.indices)}}

@@ -1,6 +1,7 @@
 """Everything a user can choose for a run, from a TOML file and flags, checked together."""
 
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -22,8 +23,7 @@ from fieldwise.models import MODELS
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.model import Model
 from fieldwise.presets import filled
-from fieldwise.searches import SEARCHES
-from fieldwise.searches.gated import HAM
+from fieldwise.searches import HAM, SEARCHES
 from fieldwise.searches.search import Search
 from fieldwise.train.stages import Pretrain, Retrain
 from fieldwise.train.task import Device
@@ -72,7 +72,8 @@ class RunSettings:
 
         Classes outside the library are imported only if `trusted` names them; None trusts whatever the tables name.
         """
-        values = _judged_as_retrained(filled(values))
+        kind = _search_class(values, trusted)
+        values = _inherited(filled(values, kind.members if kind else None), kind)
         reader = _Reader(values, trusted)
         run = reader.table("run", Run)
         result = cls(
@@ -115,12 +116,21 @@ RunInput = RunSettings | Mapping[str, Any] | Path | str
 """Settings as Python callers may give them: the object, the tables of a settings file, or the path of a TOML file."""
 
 
-def _judged_as_retrained(values: Values) -> Values:
-    """A race retrains its candidates with `[retrain]`, unless it has its own `retrain` table."""
-    search, retrain = values.get("search"), values.get("retrain")
-    if not isinstance(search, Mapping) or search.get("name") != "race" or retrain is None:
-        return values
-    return {**values, "search": {"retrain": retrain, **search}}
+def _search_class(values: Mapping[str, Any], trusted: Trusted) -> type[Search] | None:
+    """The class that `[search]` names. None if it names none, or none that can be used: `parse` reports that later."""
+    search = values.get("search")
+    if not isinstance(search, Mapping) or "name" not in search:
+        return None
+    with suppress(SettingsError):
+        cls = resolve("search", SEARCHES, str(search["name"]), trusted)
+        return cls if issubclass(cls, Search) else None
+    return None
+
+
+def _inherited(values: Values, kind: type[Search] | None) -> Values:
+    """Tables with `[search]` completed by those that the search inherits."""
+    given = {table: values[table] for table in kind.inherits if values.get(table) is not None} if kind else {}
+    return {**values, "search": {**given, **values["search"]}} if given else values
 
 
 def _without_none(values: Values) -> Values:

@@ -1,14 +1,14 @@
-"""What Adam does to a row between two of its reads, in closed form.
+"""Adam's updates of a row between two reads, in closed form.
 
-Adam moves every row at every step, also rows without a gradient: their moments decay and still push. After k such steps
-a number whose moments were m and v at step t has moved by
+Adam updates every row at every step, even without a gradient: the moments decay and still change the weights. After k
+such steps, a weight whose moments were m and v at step t has changed by
 
     learning rate * sum over i = 1..k of  a_i m / (c_i sqrt(v) + epsilon),
     a_i = beta1^i / (1 - beta1^(t+i)),  c_i = beta2^(i/2) / sqrt(1 - beta2^(t+i)).
 
-With x_i = 1/c_i it is the integral of x m / (sqrt(v) + x epsilon) over points x_i of weight a_i. Two points carry
-almost all of it: Gauss's rule for that measure is exact both where epsilon does not count and where nothing else does,
-and errs by less than 1e-3 between the two (4e-3 for rows last moved in the first three steps of all).
+With x_i = 1/c_i this is the integral of x m / (sqrt(v) + x epsilon) over points x_i with weights a_i. Gauss quadrature
+with two points is accurate: it is exact in both limits (epsilon negligible, epsilon dominant), and its relative error
+between them is below 1e-3 (4e-3 for rows last updated in the first three steps).
 """
 
 from typing import Final
@@ -21,17 +21,17 @@ BETA2: Final = 0.999
 EPSILON: Final = 1e-8
 
 REACH: Final = 128
-"""Steps after which a decayed push is nothing: beta1^128 is 1e-6."""
+"""Steps after which the first moment is negligible: beta1^128 is 1e-6."""
 SETTLED: Final = 20_000
-"""Steps after which the correction of the moments' start is nothing: beta2^20000 is 2e-9."""
+"""Steps after which the bias correction is negligible: beta2^20000 is 2e-9."""
 
 Doubles = NDArray[np.float64]
 
 
 def two_points(start: Doubles, missed: int) -> Doubles:
-    """Gauss's rule for rows last moved at the steps `start` (n,), `missed` steps ago, (n, 4).
+    """Gauss quadrature for rows last updated at the steps `start` (n,), `missed` steps ago, (n, 4).
 
-    The four are w, x, w, x of a sum of w m / (sqrt(v) + x epsilon).
+    The four numbers are w, x, w, x of a sum of w m / (sqrt(v) + x epsilon).
     """
     i = np.arange(1, missed + 1)
     x, weight = _atoms(start[:, None] + i)  # (n, missed)
@@ -40,7 +40,7 @@ def two_points(start: Doubles, missed: int) -> Doubles:
 
 
 def _atoms(step: Doubles) -> tuple[Doubles, Doubles]:
-    """Point and weight that a step would have without decay."""
+    """Point and weight of a step, without decay."""
     x = np.sqrt(-np.expm1(step * np.log(BETA2)))
     return x, 1 / (1 - BETA1**step)
 
@@ -51,7 +51,7 @@ def _gauss(moments: Doubles) -> Doubles:
     nothing = total == 0
     first, second, third = np.where(nothing, 1.0, moments[1:] / np.where(nothing, 1.0, total))
     spread = second - first**2
-    single = spread <= 1e-12 * first**2  # one point, but for rounding
+    single = spread <= 1e-12 * first**2  # one point up to rounding
     spread = np.where(single, 0.25, spread)
     lean = np.where(single, 0.0, (third - 3 * first * second + 2 * first**3) / spread)
     root = np.sqrt(lean**2 + 4 * spread)
@@ -61,16 +61,16 @@ def _gauss(moments: Doubles) -> Doubles:
 
 
 class Missed:
-    """The two points for all rows that a table can hold at a step."""
+    """Quadrature points for every possible last update of a row, at a given step."""
 
     def __init__(self) -> None:
-        back = np.arange(REACH)[:, None] - np.arange(REACH)  # missed steps less the steps since an atom
+        back = np.arange(REACH)[:, None] - np.arange(REACH)  # missed steps minus steps since the point
         rates = [BETA1 * BETA2 ** (-power / 2) for power in range(4)]
         self._decay = np.stack([np.where(back > 0, rate ** np.maximum(back, 0), 0.0) for rate in rates])
         self._far: Doubles = np.empty((0, 4))
 
     def near(self, step: int) -> Doubles:
-        """For rows that missed the last 0..REACH-1 steps up to `step`, (REACH, 4)."""
+        """Points for rows that missed the last 0..REACH-1 steps up to `step`, (REACH, 4)."""
         steps = step - np.arange(REACH, dtype=np.float64)
         x, weight = _atoms(np.maximum(steps, 1))
         weight = np.where(steps >= 1, weight, 0.0)
@@ -78,7 +78,7 @@ class Missed:
         return _gauss((self._decay @ atoms[:, :, None])[:, :, 0])
 
     def far(self, step: int) -> Doubles:
-        """For rows that missed more, by the step they were last moved at, up to SETTLED."""
+        """Points for rows that missed more steps, by the step of their last update, up to SETTLED."""
         while len(self._far) <= min(step, SETTLED):
             starts = np.arange(len(self._far), len(self._far) + 1024, dtype=np.float64)
             self._far = np.concatenate([self._far, two_points(starts, REACH)])

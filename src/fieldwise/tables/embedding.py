@@ -1,4 +1,4 @@
-"""The tables of all fields, and the flat vector they give."""
+"""The embedding tables of all fields."""
 
 from collections.abc import Iterator
 from itertools import accumulate, groupby, pairwise
@@ -11,18 +11,18 @@ from fieldwise.tables.lookup import Found, Reader, whole_table
 
 
 class FieldEmbedding(nn.Module):
-    """Looks up all fields: ids (B, places) to one vector (B, S), field after field.
+    """Looks up all fields: ids (B, places) to one vector (B, S), the concatenation of all fields.
 
-    Tables of equal width are stacked into one, so that each width costs one gather. A field of width 0 has no table and
-    its ids are never read. A field with several values a row has several places, and the mean of what they look up;
-    PADDING looks up nothing.
+    Tables of equal width are stacked into one, so that each width needs one gather. A field of width 0 has no table,
+    and its ids are never read. A field with several values per row has several places and the mean of their
+    embeddings; PADDING does not count.
     """
 
     def __init__(self, layout: Layout, init: float) -> None:
         super().__init__()
         self.layout = layout
         self.reader: Reader = whole_table
-        """How tables are read; an optimizer that moves rows only when they are read puts itself here."""
+        """Reads rows of a table. During training the optimizer replaces it, to update rows only when they are read."""
         self.groups, self._runs = by_width(layout), runs(layout.widths)
         """The fields of each width above 0."""
         self._lengths = {w: runs(tuple(layout.schema.lengths[j] for j in own)) for w, own in self.groups.items()}
@@ -35,21 +35,21 @@ class FieldEmbedding(nn.Module):
             offsets = torch.tensor([starts[owner] for owner in owners], dtype=torch.int32)
             self.register_buffer(f"offsets_{width}", offsets, persistent=False)
             self.register_buffer(f"places_{width}", torch.tensor(places), persistent=False)
-            with torch.no_grad():  # nothing is known of an unknown value: it adds nothing until training rows hold it
+            with torch.no_grad():  # unknown values start at zero, and stay so unless training rows contain them
                 self.tables[str(width)][torch.tensor(starts) + UNKNOWN] = 0
 
     def table(self, field: int) -> Tensor:
-        """The table of one field, a view (cardinality, width) into the stacked weights."""
+        """The table of one field, a view (cardinality, width) of the stacked weights."""
         stacked, rows = self.span(field)
         return stacked[rows]
 
     def span(self, field: int) -> tuple[nn.Parameter, slice]:
-        """The stacked table that one field is in, and its rows there."""
+        """The stacked table that contains one field, and the field's rows in it."""
         stacked: nn.Parameter = self.tables[str(self.layout.widths[field])]
         return stacked, self.layout.stacked_rows[field]
 
     def stackings(self) -> Iterator[tuple[nn.Parameter, tuple[int, ...], int]]:
-        """The stacked tables, the fields in each, and how many ids of a row it is read by."""
+        """The stacked tables, the fields in each, and the number of ids per row that read it."""
         for width, fields in self.groups.items():
             yield self.tables[str(width)], tuple(fields), len(self.get_buffer(f"places_{width}"))
 
@@ -68,12 +68,12 @@ class FieldEmbedding(nn.Module):
         return torch.cat(ordered, dim=1) if len(ordered) > 1 else ordered[0]
 
     def find(self, ids: Tensor, width: int) -> Found:
-        """What the fields of one width read, where each has one place."""
+        """Rows read by the fields of one width, if each has one place."""
         rows = self._own(ids, width) + self.get_buffer(f"offsets_{width}")
         return self.reader(self.tables[str(width)], rows)
 
     def counts(self, found: Found, fields: list[int]) -> list[int]:
-        """How many of the rows found are each field's, for all fields of one width."""
+        """Number of found rows per field, for all fields of one width."""
         each = [self.layout.schema.cardinalities[j] for j in fields]
         if found.rows is None:
             return each
@@ -91,8 +91,7 @@ class FieldEmbedding(nn.Module):
         there = rows != PADDING  # (B, places)
         rows = torch.where(there, rows + self.get_buffer(f"offsets_{width}"), 0)
         found = self.reader(self.tables[str(width)], rows).at_places() * there.unsqueeze(2)  # (B, places, width)
-        # neighbors with equally many places are summed together; an index_add would be a ScatterND in an ONNX graph,
-        # where ONNX Runtime's threads lose sums that meet in one place
+        # no index_add: in ONNX it is a ScatterND, in which threads of ONNX Runtime lose updates
         lengths = self._lengths[width]
         sizes = [length * fields for length, fields in lengths]
         pools = zip(lengths, found.split(sizes, 1), there.split(sizes, 1), strict=True)
@@ -100,7 +99,7 @@ class FieldEmbedding(nn.Module):
 
 
 def _means(found: Tensor, there: Tensor, length: int) -> Tensor:
-    """The means over fields of `length` places each, (B, fields * length, width) to (B, fields, width)."""
+    """Means over fields with `length` places each, (B, fields * length, width) to (B, fields, width)."""
     if length == 1:
         return found
     counts = there.unflatten(1, (-1, length)).sum(2, keepdim=True)
@@ -109,7 +108,7 @@ def _means(found: Tensor, there: Tensor, length: int) -> Tensor:
 
 
 def _places(schema: Schema, fields: list[int]) -> tuple[list[int], list[int]]:
-    """The places of some fields in an encoded row, and which of the fields each belongs to."""
+    """The places of some fields in an encoded row, and the index of the field that each belongs to."""
     lengths = schema.lengths
     starts = [0, *accumulate(lengths)]
     pairs = [(starts[j] + i, owner) for owner, j in enumerate(fields) for i in range(lengths[j])]
@@ -126,5 +125,5 @@ def by_width(layout: Layout) -> dict[int, list[int]]:
 
 
 def runs(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Neighboring fields of equal width (or length): that size, and how many they are."""
+    """Runs of adjacent equal sizes: (size, count) each."""
     return [(size, len(list(same))) for size, same in groupby(sizes)]

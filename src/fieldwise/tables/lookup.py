@@ -1,4 +1,4 @@
-"""Rows of a table that a batch reads, and the places it reads them at."""
+"""The rows of a table that a batch reads, and the places where it reads them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,33 +14,33 @@ from fieldwise.tables import deterministic_sum
 
 @dataclass(frozen=True)
 class ByRow:
-    """At which places of a batch each of some rows stands."""
+    """The places of a batch that contain each row: the inverse of `Places`."""
 
     order: Tensor
-    """The places, counted through the batch (B n,), in the order of their rows"""
+    """Flat indices of places, (B n,), sorted by row"""
     starts: Tensor
-    """(R,), where each row's begin among them"""
+    """First entry of each row in `order`, (R,)"""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Which of some rows stands at each place of a batch."""
+    """The row at each place of a batch."""
 
     numbers: Tensor
-    """(B, n), numbers of rows"""
+    """Row numbers, (B, n)"""
     by_row: ByRow | None = None
-    """The other way round, where it is known"""
+    """The inverse, if known"""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a batch reads of a table."""
+    """The rows that a batch reads from a table."""
 
     weights: Tensor
-    """(R, width), rows in the table's order; more than the batch reads where they are the whole table"""
+    """Rows in the table's order, (R, width): the distinct rows that are read, or the whole table"""
     places: Places
     rows: Tensor | None = None
-    """(R,), their numbers in the table; None for all of it"""
+    """Their row numbers in the table, (R,); None for the whole table"""
 
     def at_places(self) -> Tensor:
         """The row at each place, (B, n, width)."""
@@ -53,19 +53,19 @@ class Found:
         if self.places.by_row:
             found: Tensor = _Gather.apply(self.weights, self.places)  # type: ignore[no-untyped-call]
             return found
-        flat = numbers.flatten().long()  # torch sums gradients by 64-bit numbers in parallel, by others one by one
+        flat = numbers.flatten().long()  # torch sums gradients in parallel only for 64-bit indices
         return self.weights.index_select(0, flat).view(*numbers.shape, -1)
 
 
 class Distinct:
-    """The distinct numbers among rows, and the places of each; tables of one stacking ask for the same in turn."""
+    """Finds distinct rows and their places. Caches the last result, because stacked tables ask for the same rows."""
 
     def __init__(self) -> None:
         self._rows = torch.empty(0)
         self._found: tuple[Tensor, Places]
 
     def __call__(self, rows: Tensor, below: int) -> tuple[Tensor, Places]:
-        """Ascending, for rows (B, n) below a number."""
+        """Distinct rows in ascending order, and the places of rows (B, n), all less than `below`."""
         if self._rows.shape != rows.shape or not torch.equal(self._rows, rows):
             ascending, order = _sorted(rows.flatten(), below)
             distinct, numbers, counts = torch.unique_consecutive(ascending, return_inverse=True, return_counts=True)
@@ -75,7 +75,7 @@ class Distinct:
         return self._found
 
     def of(self, found: Found) -> Found:
-        """Only those rows that are read."""
+        """Only the rows that are read."""
         if found.rows is not None:
             return found
         rows, places = self(found.places.numbers, len(found.weights))
@@ -83,30 +83,30 @@ class Distinct:
 
 
 def _sorted(rows: Tensor, below: int) -> tuple[Tensor, Tensor]:
-    """Rows in ascending order, and where each stood."""
+    """Rows in ascending order, and the permutation that sorts them."""
     if rows.is_cuda or below > 2**16:
         return torch.sort(rows)
-    order = torch.from_numpy(np.argsort(rows.numpy().astype(np.uint16), kind="stable"))  # by digits: 7 times as quick
+    order = torch.from_numpy(np.argsort(rows.numpy().astype(np.uint16), kind="stable"))  # radix sort: 7 times faster
     return rows.index_select(0, order), order
 
 
 Reader = Callable[[nn.Parameter, Tensor], Found]
-"""Finds rows of a table: weights (rows, width) and row numbers (B, n)."""
+"""Reads rows of a table: weights (rows, width) at row numbers (B, n)."""
 
 
 def whole_table(table: nn.Parameter, rows: Tensor) -> Found:
-    """Rows of a table as they stand."""
+    """A lookup in the table itself."""
     return Found(table, Places(rows))
 
 
 def bag(weights: Tensor, places: Places) -> Tensor:
-    """Sums of rows of weights (R, K), one for each row of the batch, (B, K); the places of each row must be known."""
+    """Sums of rows of weights (R, K), one per row of the batch, (B, K); `places.by_row` must be known."""
     sums: Tensor = _Bag.apply(weights, places)  # type: ignore[no-untyped-call]
     return sums
 
 
 class _Gather(torch.autograd.Function):
-    """Rows at places; the gradient of a row is a sum over its places, one after the other, so that nothing collides."""
+    """Gather of rows on a CPU. The backward pass sums per row over its places, so that threads do not conflict."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, places: Places) -> Tensor:
@@ -122,7 +122,7 @@ class _Gather(torch.autograd.Function):
 
 
 class _Take(torch.autograd.Function):
-    """Rows at places on a GPU, number by number: its kernels for whole rows are slow where rows are narrow."""
+    """Gather of rows on a GPU, element by element: the row kernels are slow for narrow rows."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, numbers: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class _Take(torch.autograd.Function):
 
 
 class _Bag(torch.autograd.Function):
-    """Sums of rows at places."""
+    """Sums of the rows at each row of a batch."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, places: Places) -> Tensor:

@@ -1,4 +1,4 @@
-"""How weights are moved: dense weights at every step, rows of large tables when they are read."""
+"""The optimizer: dense weights are updated at every step, rows of large tables only when they are read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,17 +13,17 @@ from fieldwise.tables.sparse_optimizers import RowwiseAdagrad, SparseAdam, Spars
 from fieldwise.tables.state import Tensors, named, optimizer_tensors, restore_optimizer, under
 
 Method = Literal["adam", "dense-adam", "rowwise-adagrad"]
-"""adam: dense Adam's way, by moving large tables' rows only when they are read; dense-adam: every row at every step;
-rowwise-adagrad: tables by row-wise Adagrad, all else by Adam."""
+"""adam: the updates of dense Adam, applied to rows of large tables only when they are read; dense-adam: every row at
+every step; rowwise-adagrad: row-wise Adagrad for tables, Adam for all other weights."""
 
 LARGE: Final = {"cpu": 2, "cuda": 64}
-"""A table is large that holds so many times the rows that a batch reads: below, moving all its rows is quicker."""
+"""Tables more than this many times larger than a batch's reads are updated by row; others are faster as a whole."""
 
 
 class Optimizer:
-    """Adam over a model's weights, of which large tables are read and moved row by row.
+    """Adam for a model's weights, with row-wise reads and updates of large tables.
 
-    With `dense` every table counts as small: for losses with a gradient in every row.
+    With `dense`, every table counts as small: for losses with a gradient in every row.
     """
 
     def __init__(self, model: nn.Module, method: Method, learning_rate: float, batch: int, dense: bool = False) -> None:
@@ -47,12 +47,12 @@ class Optimizer:
 
     @property
     def same_shapes(self) -> bool:
-        """Whether all steps are alike; rows read of a large table differ in number from step to step."""
+        """Whether all steps use tensors of the same shapes; the number of rows read from a large table varies."""
         return not self._rows
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """While it lasts, the model reads rows up to date; at its end the tables themselves are."""
+        """A context in which the model reads up-to-date rows; on exit, the tables themselves are up to date."""
         for module in self._modules:
             module.reader = self._reader(module)
         try:
@@ -73,37 +73,37 @@ class Optimizer:
         return reader
 
     def forget(self) -> None:
-        """Drops the last step's gradients."""
-        for weight in self._dense:  # as zero_grad does, which keeps books besides, at every step
+        """Clear the gradients of the last step."""
+        for weight in self._dense:  # zero_grad has profiling overhead at every step
             weight.grad = None
 
     def step(self) -> None:
-        """Moves all weights by the gradients that a backward pass has left."""
+        """Update all weights by the gradients of the last backward pass."""
         self._adam.step()
         for rows in self._rows:
             rows.step()
 
     def settle(self, table: nn.Parameter, rows: slice) -> None:
-        """Brings some rows of a table up to date between two steps, for a change of the table that is no gradient's."""
+        """Bring rows of a table up to date between two steps, before a change that is not a gradient step."""
         if table in self._place:
             self._place[table][0].settle(rows)
 
     def tensors(self) -> Tensors:
-        """What a checkpoint keeps."""
+        """State for a checkpoint."""
         tensors = named("adam", optimizer_tensors(self._adam))
         for place, rows in enumerate(self._rows):
             tensors |= named(f"rows.{place}", rows.tensors())
         return tensors
 
     def restore(self, tensors: Tensors) -> None:
-        """Takes a checkpoint back."""
+        """Restore a checkpoint."""
         restore_optimizer(self._adam, under("adam", tensors))
         for place, rows in enumerate(self._rows):
             rows.restore(under(f"rows.{place}", tensors))
 
 
 def _stackings(modules: list[FieldEmbedding]) -> Iterator[tuple[list[nn.Parameter], int]]:
-    """Tables in which the same fields are stacked, and how many ids of a row each is read by."""
+    """Groups of tables that stack the same fields, and the number of ids per row that read each."""
     found: dict[tuple[tuple[int, ...], int, int], list[nn.Parameter]] = {}
     for module in modules:
         for table, fields, places in module.stackings():

@@ -1,8 +1,8 @@
-"""Models whose fields first meet in a sum, computed row by row.
+"""Row-factored forward passes: linear maps are applied once per distinct table row, instead of once per place.
 
-FM and the first layer of DeepFM's MLP put every field through a linear map of its own and add up. So a map need be
-applied once to each row of a table that a batch reads, not at each place of the batch, and the rest is one bag of rows:
-2,048 rows of Criteo's 39 fields have 80 thousand places, and read 17 thousand rows.
+FM and the first layer of DeepFM's MLP apply a linear map per field and sum the results. Each map is therefore needed
+only once per table row that a batch reads; an embedding bag sums the mapped rows. A batch of 2,048 rows with Criteo's
+39 fields has 80 thousand places and reads 17 thousand distinct rows.
 """
 
 from abc import ABC, abstractmethod
@@ -17,27 +17,27 @@ from fieldwise.tables.lookup import Distinct, bag
 
 
 class SummedHead(ABC):
-    """A head that sees the fields only through the sum of their lifts, of the lifts' squares, and of linear maps."""
+    """A head that depends on the fields only through sums of their lifts, of the lifts' squares, and of linear maps."""
 
     common: int
-    """The width every field is lifted to."""
+    """The common width that every field is lifted to."""
 
     @abstractmethod
     def maps(self, fields: list[int]) -> Tensor:
-        """What is summed of some fields of equal width: maps (fields, width, K), the first `common` of K the lifts."""
+        """Maps of fields of equal width, (fields, width, K); the first `common` of K are the lifts."""
 
     @abstractmethod
     def of_sums(self, sums: Tensor) -> Tensor:
-        """Logits (B,) of the sums over all fields (B, K + 1), the last of them the lifts' squares, times -1/2."""
+        """Logits (B,) from the sums over all fields (B, K + 1), the last that of the lifts' squares times -1/2."""
 
 
 @runtime_checkable
 class HeadOverTables(Protocol):
-    """A model whose head reads the fields from one embedding, with or without first-order weights."""
+    """A model with a head over one embedding, with or without first-order weights."""
 
     @property
     def head(self) -> nn.Module:
-        """From the embedding to a logit."""
+        """Maps the embedding to logits."""
 
     @property
     def embedding(self) -> FieldEmbedding:
@@ -45,25 +45,25 @@ class HeadOverTables(Protocol):
 
     @property
     def first_order(self) -> FieldEmbedding | None:
-        """One weight per id, where the model has them."""
+        """One weight per id, if the model has them."""
 
     def __call__(self, ids: Tensor, gate: Tensor | None = None) -> Tensor:
         """Logits (B,) of ids (B, F); a gate (S,) multiplies the embedding."""
 
 
 Forward = Callable[..., Tensor]
-"""Logits (B,) of ids (B, F), and of a gate (S,) that multiplies the embedding where one is given."""
+"""Logits (B,) of ids (B, F); an optional gate (S,) multiplies the embedding."""
 
 
 def is_row_factored(model: object) -> bool:
-    """Whether `by_rows` computes it row by row."""
+    """Whether `row_factored` has a faster forward pass for this model."""
     if not (isinstance(model, HeadOverTables) and isinstance(model.head, SummedHead) and model.embedding.groups):
         return False
     return max(model.embedding.layout.schema.lengths) == 1 and not next(model.embedding.parameters()).is_cuda
 
 
 def row_factored(model: HeadOverTables) -> Forward:
-    """The model by less work, where the model allows it: for training and searching on a CPU."""
+    """A faster forward pass for training and searching on a CPU if the model allows it, else the model itself."""
     head, embedding, first_order = model.head, model.embedding, model.first_order
     if not (isinstance(head, SummedHead) and is_row_factored(model)):
         return model
@@ -78,10 +78,12 @@ def row_factored(model: HeadOverTables) -> Forward:
             counts = embedding.counts(found, fields)
             weights, maps = found.weights, head.maps(fields)
             if gate is not None:
-                maps = maps * gate[columns[fields, :width]].unsqueeze(2)  # what multiplies a column multiplies its map
-                weights = weights.detach() if gate.requires_grad else weights  # the gate's gradient alone is wanted
+                maps = maps * gate[columns[fields, :width]].unsqueeze(2)  # scaling a column equals scaling its map
+                weights = weights.detach() if gate.requires_grad else weights  # only the gate needs a gradient
             features = _features(weights, maps, counts, head.common)
-            if single is not None and single.places is found.places:  # all fields in one table: one bag for both
+            if (
+                single is not None and single.places is found.places
+            ):  # all fields in one table: one embedding bag for both
                 both = bag(torch.cat([features, single.weights], 1), found.places)
                 of_fields, of_first_order = both.split([features.shape[1], 1], 1)
                 sums.append(of_fields)
@@ -96,23 +98,23 @@ def row_factored(model: HeadOverTables) -> Forward:
 
 
 def _columns(widths: tuple[int, ...]) -> Tensor:
-    """Where in the embedding each field's columns stand, (F, widest); beyond a field's own width, anything."""
+    """Indices of each field's columns in the embedding, (F, widest); entries beyond a field's width are unused."""
     ends = torch.tensor(widths).cumsum(0)
     return (ends - torch.tensor(widths))[:, None] + torch.arange(max(widths))
 
 
 def _features(weights: Tensor, maps: Tensor, counts: list[int], common: int) -> Tensor:
-    """What each row adds to the sums, (R, K + 1)."""
+    """The contribution of each row to the sums, (R, K + 1)."""
     features: Tensor = _Features.apply(weights, maps, counts, common)  # type: ignore[no-untyped-call]
     return features
 
 
 class _Features(torch.autograd.Function):
-    """Rows through the maps of their fields, and the squares of their lifts, times -1/2."""
+    """Rows mapped by their fields' maps, and the squares of their lifts times -1/2."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, maps: Tensor, counts: list[int], common: int) -> Tensor:
-        """(R, width) and (fields, width, K) to (R, K + 1); `counts` of the rows are each field's."""
+        """(R, width) and (fields, width, K) to (R, K + 1); `counts` is the number of rows per field."""
         features = weights.new_empty(len(weights), maps.shape[2] + 1)
         mapped = features[:, :-1]
         for rows, own, out in zip(weights.split(counts), maps, mapped.split(counts), strict=True):

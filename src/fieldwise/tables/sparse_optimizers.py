@@ -1,7 +1,7 @@
-"""Large tables, of which a step moves only the rows it reads.
+"""Optimizers for large tables that update only the rows that a step reads.
 
-A read takes the batch's distinct rows out of the table, brings them up to date, and gives them to the model as weights
-of their own; the step moves those and puts them back. The cost is that of the rows read, whatever the table holds.
+A read gathers the batch's distinct rows from the table, brings them up to date, and passes them to the model as
+separate weights; the step updates these and scatters them back. The cost depends on the rows read, not on the table.
 """
 
 import math
@@ -20,16 +20,16 @@ from fieldwise.tables.lookup import Distinct, Found
 from fieldwise.tables.state import Tensors
 
 CHUNK: Final = {"cpu": 2**14, "cuda": 2**20}
-"""Rows brought up to date at a time when many are: on a CPU few enough for its cache."""
+"""Rows per chunk when many are brought up to date; on a CPU a chunk fits into its cache."""
 EVERY: Final = slice(None)
 
 State = tuple[Tensor, ...]
-"""Some rows up to date: their weights, then what their optimizer remembers of them."""
+"""Up-to-date rows: their weights, then their optimizer state."""
 
 
 @dataclass(frozen=True)
 class _Open:
-    """Rows that have been read since the last step."""
+    """Rows read since the last step."""
 
     rows: Tensor
     keep: bool
@@ -37,20 +37,20 @@ class _Open:
 
 
 class SparseOptimizer(ABC):
-    """Large tables in training, all of one stacking: row i of each belongs to the same id."""
+    """Large tables that stack the same fields: row i of each belongs to the same id."""
 
     def __init__(self, tables: Sequence[nn.Parameter], learning_rate: float, distinct: Distinct) -> None:
-        self._tables, self._rate = [table.detach() for table in tables], learning_rate  # shares the tables' memory
+        self._tables, self._rate = [table.detach() for table in tables], learning_rate  # shares memory with the tables
         self._distinct = distinct
         self._step = 0
         self._open: _Open | None = None
 
     def read(self, rows: Tensor, keep: bool, table: int = 0) -> Found:
-        """Rows (B, n) of one of the tables as they stand now; `keep` if the step is to move them."""
+        """Up-to-date rows (B, n) of one of the tables; with `keep`, the next step updates them."""
         distinct, places = self._distinct(rows, len(self._tables[0]))
         known = self._open
         if known is None or known.keep != keep or not torch.equal(known.rows, distinct):
-            assert known is None or not known.keep, "one batch is read in a step"
+            assert known is None or not known.keep, "one batch per step"
             with torch.no_grad():
                 known = self._open = _Open(distinct, keep, self._current(distinct))
         weights = known.states[table][0]
@@ -58,7 +58,7 @@ class SparseOptimizer(ABC):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Moves the rows last read by their gradient, and puts them back."""
+        """Update the rows last read by their gradient, and write them back."""
         known, self._open = self._open, None
         if known is None or not known.keep:
             return
@@ -70,37 +70,37 @@ class SparseOptimizer(ABC):
 
     @abstractmethod
     def settle(self, rows: slice = EVERY) -> None:
-        """Brings rows up to date in the tables themselves; between two steps, or all of them at the end."""
+        """Bring rows up to date in the tables themselves: some between two steps, or all at the end."""
 
     @abstractmethod
     def _current(self, rows: Tensor) -> list[State]:
-        """Copies of some distinct rows of each table, up to date."""
+        """Up-to-date copies of distinct rows of each table."""
 
     @abstractmethod
     def _move(self, state: State, grad: Tensor) -> None:
-        """One step of rows that are up to date, in place."""
+        """One step on up-to-date rows, in place."""
 
     @abstractmethod
     def _put(self, rows: Tensor, states: list[State]) -> None:
-        """Puts rows of each table back, which have been moved."""
+        """Write updated rows back to each table."""
 
     @abstractmethod
     def tensors(self) -> Tensors:
-        """What a checkpoint keeps; the tables themselves must be settled."""
+        """State for a checkpoint; the tables must be settled before."""
 
     @abstractmethod
     def restore(self, tensors: Tensors) -> None:
-        """Takes a checkpoint back."""
+        """Restore a checkpoint."""
 
 
 class SparseAdam(SparseOptimizer):
-    """Adam as if every row were moved at every step: missed steps are made up when a row is next read."""
+    """Adam with the updates of dense Adam: a row catches up on missed steps when it is next read."""
 
     def __init__(self, tables: Sequence[nn.Parameter], learning_rate: float, distinct: Distinct) -> None:
         super().__init__(tables, learning_rate, distinct)
         rows, device = len(tables[0]), tables[0].device
         self._moments = [(torch.zeros_like(table), torch.zeros_like(table)) for table in self._tables]
-        self._last = torch.zeros(rows, dtype=torch.int32, device=device)  # 0: never moved
+        self._last = torch.zeros(rows, dtype=torch.int32, device=device)  # 0: never updated
         self._missed = Missed()
         self._points, self._points_of = torch.empty(0, 4, device=device), -1
 
@@ -109,16 +109,16 @@ class SparseAdam(SparseOptimizer):
             tuple(part.index_select(0, rows) for part in (table, *moments))
             for table, moments in zip(self._tables, self._moments, strict=True)
         ]
-        self._make_up(self._last.index_select(0, rows), states)
+        self._catch_up(self._last.index_select(0, rows), states)
         return states
 
-    def _make_up(self, last: Tensor, states: Sequence[State]) -> None:
-        """The steps that rows missed since those they were last moved at, in place."""
+    def _catch_up(self, last: Tensor, states: Sequence[State]) -> None:
+        """Apply the steps that rows missed since their last update, in place."""
         missed = self._step - last
         places = torch.where(missed < REACH, missed, REACH + last.clamp(max=SETTLED))
         weight_a, point_a, weight_b, point_b = self._present_points().index_select(0, places).t().unsqueeze(2)  # (n, 1)
         missed = missed.unsqueeze(1).float()
-        decay_first, decay_second = (torch.exp(missed * math.log(beta)) for beta in (BETA1, BETA2))  # powers are slow
+        decay_first, decay_second = (torch.exp(missed * math.log(beta)) for beta in (BETA1, BETA2))  # faster than pow
         for weights, first, second in states:
             root = second.sqrt()
             push = weight_a / (root + EPSILON * point_a)
@@ -128,7 +128,7 @@ class SparseAdam(SparseOptimizer):
             second.mul_(decay_second)
 
     def _present_points(self) -> Tensor:
-        """The two points by missed steps, then by the last step, (REACH + last steps, 4)."""
+        """Quadrature points by missed steps, then by last step, (REACH + last steps, 4)."""
         if self._points_of == self._step:
             return self._points
         near, far = self._missed.near(self._step), self._missed.far(self._step)
@@ -152,8 +152,8 @@ class SparseAdam(SparseOptimizer):
 
     @torch.no_grad()
     def settle(self, rows: slice = EVERY) -> None:
-        """Makes up all missed steps of some rows; from then on they miss steps from here."""
-        assert rows is EVERY or self._open is None, "rows that have been read are put back by a step first"
+        """Apply all missed steps of some rows, which are then up to date as of the current step."""
+        assert rows is EVERY or self._open is None, "a step must write back the rows that were read"
         first, end, _ = rows.indices(len(self._last))
         last, chunk = self._last[first:end], CHUNK[self._last.device.type]
         behind = ((last > 0) & (last < self._step)).nonzero().squeeze(1) + first
@@ -161,21 +161,21 @@ class SparseAdam(SparseOptimizer):
             for some in behind.split(chunk):
                 self._put(some, self._current(some))
             return
-        for start in range(first, end, chunk):  # in place: three times as quick as taking them out and putting back
+        for start in range(first, end, chunk):  # in place: three times faster than gather and scatter
             part = slice(start, min(start + chunk, end))
             both = zip(self._tables, self._moments, strict=True)
-            self._make_up(self._last[part], [(table[part], *(m[part] for m in moments)) for table, moments in both])
-        last.masked_fill_(last > 0, self._step)  # rows never read have nothing to make up
+            self._catch_up(self._last[part], [(table[part], *(m[part] for m in moments)) for table, moments in both])
+        last.masked_fill_(last > 0, self._step)  # rows that were never read have no missed steps
 
     def tensors(self) -> Tensors:
-        """Moments, and the step each row was last moved at."""
+        """Moments, and the step of each row's last update."""
         tensors = {"last": self._last, "step": torch.tensor(self._step)}
         for place, (first, second) in enumerate(self._moments):
             tensors |= {f"first.{place}": first, f"second.{place}": second}
         return tensors
 
     def restore(self, tensors: Tensors) -> None:
-        """Takes a checkpoint back."""
+        """Restore a checkpoint."""
         for place, (first, second) in enumerate(self._moments):
             first.copy_(tensors[f"first.{place}"])
             second.copy_(tensors[f"second.{place}"])
@@ -184,14 +184,14 @@ class SparseAdam(SparseOptimizer):
 
 
 class RowwiseAdagrad(SparseOptimizer):
-    """Row-wise Adagrad: one number for each row, the sum of its mean squared gradients."""
+    """Row-wise Adagrad: one number per row, the sum of its mean squared gradients."""
 
     def __init__(self, tables: Sequence[nn.Parameter], learning_rate: float, distinct: Distinct) -> None:
         super().__init__(tables, learning_rate, distinct)
         self._sums = [torch.zeros(len(table), device=table.device) for table in tables]
 
     def settle(self, rows: slice = EVERY) -> None:
-        """Nothing: a row that is not read does not move."""
+        """Nothing: rows that are not read do not change."""
 
     def _current(self, rows: Tensor) -> list[State]:
         both = zip(self._tables, self._sums, strict=True)
@@ -208,10 +208,10 @@ class RowwiseAdagrad(SparseOptimizer):
             all_sums.index_copy_(0, rows, sums)
 
     def tensors(self) -> Tensors:
-        """The sums."""
+        """The sums of mean squared gradients."""
         return {f"sums.{place}": sums for place, sums in enumerate(self._sums)}
 
     def restore(self, tensors: Tensors) -> None:
-        """Takes a checkpoint back."""
+        """Restore a checkpoint."""
         for place, sums in enumerate(self._sums):
             sums.copy_(tensors[f"sums.{place}"])

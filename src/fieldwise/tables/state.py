@@ -1,4 +1,4 @@
-"""State as named tensors: what a checkpoint stores of optimizers and models."""
+"""State of optimizers and models as named tensors, for checkpoints."""
 
 import torch
 from torch import Tensor
@@ -8,13 +8,13 @@ Tensors = dict[str, Tensor]
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> Tensors:
-    """The optimizer's moments, by the place of their weight."""
+    """The optimizer's moments, named by the index of their weight."""
     state = optimizer.state_dict()["state"]
     return {f"{place}.{name}": tensor for place, entry in state.items() for name, tensor in entry.items()}
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors) -> None:
-    """The inverse of `optimizer_tensors`."""
+    """Restore the state that `optimizer_tensors` returned."""
     state: dict[int, Tensors] = {}
     for path, tensor in tensors.items():
         place, name = path.split(".", 1)
@@ -24,10 +24,10 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors) -> Non
 
 
 def under(prefix: str, tensors: Tensors) -> Tensors:
-    """The tensors whose name begins with `prefix.`, without it."""
+    """The tensors whose name begins with `prefix.`, with the prefix removed."""
     return {name[len(prefix) + 1 :]: t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
 
 
 def named(prefix: str, tensors: Tensors) -> Tensors:
-    """The tensors with `prefix.` before their names."""
+    """The tensors with `prefix.` added to their names."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}

@@ -1,4 +1,4 @@
-"""How many of a CPU's threads a training step is worth."""
+"""The number of CPU threads for a training step."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,15 +10,15 @@ from torch import nn
 from fieldwise.tables.row_factored import is_row_factored
 
 SMALL: Final = 2**16
-"""Ids a step: a step row by row that reads fewer is small operations one after the other."""
+"""Ids per step; a row-factored step with fewer is a sequence of small operations."""
 
 
 @contextmanager
 def step_threads(model: nn.Module, ids: int) -> Iterator[None]:
-    """While it lasts, as many threads as steps over so many ids are worth: one, or all that torch was given.
+    """A context with one thread for small row-factored steps, else with torch's current number of threads.
 
-    Waking a second thread for each small operation costs more than it saves. The rule looks at no clock, so that the
-    same training rounds alike wherever it runs.
+    For small operations, a second thread costs more than it saves. The rule measures no time, so that the same training
+    rounds the same on every machine.
     """
     given = torch.get_num_threads()
     if given == 1 or ids >= SMALL or not is_row_factored(model):

@@ -1,23 +1,19 @@
-"""The one training loop: pretraining, searching and retraining are this, with other arguments."""
+"""The training loop. Pretraining, searching and retraining all use it, with different plans."""
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fieldwise.core.errors import TrainingError
-from fieldwise.core.records import Epoch, Metrics
-from fieldwise.core.settings import Settings
+from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
-from fieldwise.tables.optimizer import Method, Optimizer
+from fieldwise.tables.optimizer import Optimizer
 from fieldwise.tables.state import Tensors, named, under
 from fieldwise.tables.threads import step_threads
 from fieldwise.train import checkpoint
@@ -25,75 +21,12 @@ from fieldwise.train.capture import Captured
 from fieldwise.train.checkpoint import weights
 from fieldwise.train.diverged import Diverged
 from fieldwise.train.memory import keep_freed
+from fieldwise.train.plan import Training, TrainingPlan
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
 CHECK_EVERY: Final = {"cpu": 100, "cuda": 1000}
-"""Steps between looks at the loss and at the gate; each look waits for a GPU."""
-
-
-Precision = Literal["float32", "bfloat16"]
-
-
-class Training(Settings):
-    """How weights are fitted; the paper's values are the defaults."""
-
-    batch: int = Field(2048, ge=2)
-    """Rows per step."""
-    learning_rate: float = Field(1e-3, gt=0)
-    """Of the optimizer."""
-    optimizer: Method = "adam"
-    """adam; dense-adam, which does the same by moving every row at every step; or rowwise-adagrad for the tables."""
-    precision: Precision = "float32"
-    """Of matrix products; weights and their moments are always float32."""
-    epochs: int = Field(50, ge=1)
-    """At most so many passes over the training rows."""
-    patience: int = Field(2, ge=1)
-    """Stop after so many epochs without a better validation AUC."""
-
-
-class Stateful(Protocol):
-    """Something beside the model that a checkpoint must keep."""
-
-    def tensors(self) -> Tensors:
-        """Its state."""
-
-    def restore(self, tensors: Tensors) -> None:
-        """Takes a state back."""
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """What differs between trainings."""
-
-    stage: str
-    """Names the training, in messages and for its randomness."""
-    forward: Callable[[Tensor], Tensor]
-    """Training logits (B,) of ids (B, F)."""
-    evaluate: Callable[[], Metrics]
-    """On the validation rows."""
-    stop: Callable[[list[Epoch]], bool]
-    """Whether to stop after these epochs."""
-    keep_best: bool
-    """Whether to end with the weights of the best validation AUC, or with the last."""
-    before_step: Callable[[], None] | None = None
-    """Called before every step on a training batch."""
-    valid_step: Callable[[Batch], None] | None = None
-    """Called before every step on a training batch, with a batch of validation rows."""
-    look: Callable[[], None] = lambda: None
-    """Called now and then between steps; it may wait for a GPU."""
-    penalty: Callable[[], Tensor] | None = None
-    """Added to the loss."""
-    every_row: bool = False
-    """Whether the penalty has a gradient in every row of every table."""
-    after_step: Callable[[Optimizer], None] = lambda _: None
-    """Called after every step on a training batch, with the optimizer that has moved the weights."""
-    same_steps: bool = False
-    """Whether all steps run the same kernels on the same tensors, so that a GPU can record one and repeat it."""
-    beside: Stateful | None = None
-    """Kept in checkpoints beside the model."""
-    place: int = 0
-    """Which of several trainings of this stage, one after the other, it is; each draws randomness of its own."""
+"""Steps between checks of the loss and reports of the gate; each synchronizes with the GPU."""
 
 
 def fit(
@@ -104,10 +37,10 @@ def fit(
     folder: Path | None = None,
     watcher: Watcher | None = None,
 ) -> list[Epoch]:
-    """Trains the model in place and returns its history, which begins with the model as it came.
+    """Train the model in place and return its history, which begins with an evaluation before training.
 
-    With a folder, a checkpoint is written after every epoch, and a training found there goes on. The best weights are
-    then kept there; without a folder they are kept in memory.
+    With a folder, `fit` writes a checkpoint after every epoch and resumes from an existing one. The best weights are
+    stored there; without a folder they stay in memory.
     """
     watcher = watcher or Watcher()
     if len(task.train) < 2:
@@ -146,13 +79,13 @@ def fit(
 
 
 def _best_place(history: list[Epoch]) -> int:
-    """The last of the epochs with the best validation AUC."""
+    """Index of the last epoch with the best validation AUC."""
     aucs = [epoch.auc for epoch in history]
     return len(aucs) - 1 - aucs[::-1].index(max(aucs))
 
 
 class _Work:
-    """The steps of a training, epoch after epoch."""
+    """The steps of a training, epoch by epoch."""
 
     def __init__(
         self, model: nn.Module, task: Task, settings: Training, plan: TrainingPlan, watcher: Watcher, diverged: Diverged
@@ -166,7 +99,7 @@ class _Work:
         self._step = Captured(self._plain_step) if captured else self._plain_step
 
     def epoch(self, number: int) -> float:
-        """One pass over the training rows; the mean loss, penalty left out."""
+        """Train for one pass over the training rows; returns the mean loss without the penalty."""
         task, plan, size = self._task, self._plan, self._settings.batch
         self._model.train()
         steps = math.ceil(len(task.train) / size)
@@ -193,7 +126,7 @@ class _Work:
         return float(losses[:done].mean())
 
     def _plain_step(self, ids: Tensor, labels: Tensor, *valid: Tensor) -> Tensor:
-        """One step on a training batch, before it one on a validation batch where the plan has one; the loss."""
+        """One step on a training batch, after the plan's step on a validation batch if it has one. Returns the loss."""
         plan, device = self._plan, self._task.torch_device.type
         mixed = torch.autocast(device, torch.bfloat16, enabled=self._settings.precision == "bfloat16")
         if plan.valid_step:
@@ -211,13 +144,13 @@ class _Work:
 
 
 def _state(model: nn.Module, optimizer: Optimizer, plan: TrainingPlan) -> Tensors:
-    """All that a checkpoint keeps."""
+    """Everything that a checkpoint stores."""
     tensors = named("model", model.state_dict()) | named("optimizer", optimizer.tensors())
     return tensors | named("beside", plan.beside.tensors()) if plan.beside else tensors
 
 
 def _buffers(model: nn.Module) -> set[str]:
-    """Names of what a model stores beside its weights; a mask of a user's own may hold infinities there."""
+    """Names of a model's buffers, which may hold infinities, for example in a user's attention mask."""
     return set(named("model", dict(model.named_buffers())))
 
 
@@ -233,15 +166,3 @@ def _resume(model: nn.Module, optimizer: Optimizer, plan: TrainingPlan, folder: 
         if plan.beside:
             plan.beside.restore(under("beside", tensors))
         return [Epoch.model_validate(epoch) for epoch in info["history"]]
-
-
-def early_stop(patience: int) -> Callable[[list[Epoch]], bool]:
-    """Stops after `patience` epochs without a better validation AUC."""
-
-    def stop(history: list[Epoch]) -> bool:
-        if not history:
-            return False
-        aucs = [epoch.auc for epoch in history]
-        return len(aucs) - 1 - aucs.index(max(aucs)) >= patience
-
-    return stop

@@ -1,4 +1,4 @@
-"""Pretraining the full model and retraining the compact one."""
+"""Pretraining of the full model and retraining of the compact model."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,37 +14,38 @@ from fieldwise.models.model import CTRModel
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Training, TrainingPlan, early_stop, fit
+from fieldwise.train.loop import fit
+from fieldwise.train.plan import Training, TrainingPlan, early_stop
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
-from fieldwise.train.task import Task
+from fieldwise.train.task import Task, check_trained
 
 
 class Pretrain(Training):
-    """How the full model is trained."""
+    """Settings of pretraining, the training of the full model."""
 
     regularity: SoftOrthogonality = Field(default_factory=SoftOrthogonality)
     """Soft orthogonality of the tables."""
 
 
 class Retrain(Training):
-    """How the compact model is trained on."""
+    """Settings of retraining, the training of the compact model."""
 
     distil: float = Field(0.5, ge=0, le=1)
-    """Share of the full model's predictions in the labels that are learned; 0, as in the paper: clicks alone."""
+    """Weight of the full model's predictions in the labels, in [0, 1]; 0, as in the paper: clicks only."""
     drop_first_order: bool = False
-    """Whether fields that keep no column lose their first-order weights too, and are no longer needed."""
+    """Whether to also drop the first-order weights of fields without columns; predictions then ignore those fields."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model at its best validation AUC, and how it got there."""
+    """A model with the weights of its best validation AUC, and its history."""
 
     model: CTRModel
     history: list[Epoch]
 
     @property
     def seconds(self) -> float:
-        """Time spent, whether in one go or resumed."""
+        """Total training time, including interrupted runs that were resumed."""
         return sum(epoch.seconds for epoch in self.history)
 
 
@@ -54,7 +55,7 @@ def pretrain(
     folder: Path | None = None,
     watcher: Watcher | None = None,
 ) -> Trained:
-    """Trains the task's full model until early stop."""
+    """Train the task's full model until early stopping."""
     settings = settings or Pretrain()
     model = task.starting_model()
     regularity = settings.regularity
@@ -82,10 +83,12 @@ def retrain(
     folder: Path | None = None,
     watcher: Watcher | None = None,
 ) -> Trained:
-    """Trains a compact model on until early stop; the model given is left as it was.
+    """Train a copy of a compact model until early stopping.
 
-    It learns from clicks and from what the task's starting model, the full one, predicts (`distil`).
+    It learns from clicks and, by default, from the predictions of the task's starting model, the pretrained full model
+    (`Retrain.distil`).
     """
+    check_trained(model, "fw.search(...).model")
     settings = settings or Retrain()
     task = distilled(task, settings.distil)
     small = deepcopy(model).to(task.torch_device)

@@ -34,6 +34,7 @@ def report(records: Sequence[RunRecord]) -> str:
         "",
         "Validation AUC before retraining. For a hard deterministic gate the two agree; for soft or random gates the "
         "gap shows how far the evaluated model is from the selected one.",
+        *winners(records),
     ]
     for record in records:
         lines += ["", f"## Widths, budget {record.budget}, seed {record.seed}", ""]
@@ -76,6 +77,12 @@ def searches(records: Sequence[RunRecord]) -> Iterable[Cells]:
         evaluated = "-" if s.evaluated_auc is None else f"{s.evaluated_auc:.6f}"
         live = "-" if s.raw_live is None else s.raw_live
         yield record.budget, record.seed, evaluated, f"{s.selected_auc:.6f}", s.steps, live, s.reactivations
+
+
+def winners(records: Sequence[RunRecord]) -> list[str]:
+    """The search that won, per budget and seed, if a search ran several."""
+    found = [(r.budget, r.seed, r.summary.winner) for r in records if r.summary.winner is not None]
+    return ["", *markdown_table(("budget", "seed", "winner"), plain_rows(found))] if found else []
 
 
 def widths(record: RunRecord) -> Iterable[Cells]:
