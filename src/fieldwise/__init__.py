@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from fieldwise.searches.search import SearchResult as SearchResult
     from fieldwise.searches.search import search as search
     from fieldwise.train.evaluate import evaluate as evaluate
-    from fieldwise.train.loop import Training as Training
+    from fieldwise.train.plan import Training as Training
     from fieldwise.train.regularity import SoftOrthogonality as SoftOrthogonality
     from fieldwise.train.stages import Pretrain as Pretrain
     from fieldwise.train.stages import Retrain as Retrain
@@ -132,7 +132,7 @@ _HOMES = {
     "Task": "fieldwise.train.task",
     "TimeSplit": "fieldwise.data.split",
     "Trained": "fieldwise.train.stages",
-    "Training": "fieldwise.train.loop",
+    "Training": "fieldwise.train.plan",
     "Watcher": "fieldwise.core.watcher",
     "compact": "fieldwise.models.compact",
     "compare": "fieldwise.comparison.results",

@@ -280,9 +280,7 @@ def test_no_memory_is_taken_for_layers_that_are_not_stored(served: Path, tmp_pat
     folder = Path(shutil.copytree(served, tmp_path / "model"))
     _forge(old, new)(folder)
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    with pytest.raises(
-        RunError, match=r"are stored|should have|missing from the file|damaged|or equal to 1000"
-    ):
+    with pytest.raises(RunError, match=r"are stored|should have|missing from the file|damaged|or equal to 1000"):
         load(folder)
     assert time.process_time() - started < 3
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
