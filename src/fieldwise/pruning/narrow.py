@@ -35,6 +35,12 @@ def renewed(weight: Tensor, like: Tensor) -> nn.Parameter:
     return nn.Parameter(weight.detach().clone().contiguous(), requires_grad=like.requires_grad)
 
 
+def home(module: nn.Module) -> torch.device:
+    """Where a module's constants belong: beside its weights, unless these have no numbers yet."""
+    device = next((tensor.device for tensor in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+    return torch.device("cpu") if device.type == "meta" else device
+
+
 class Scatter(nn.Module):
     """From live features back to all of them, along one axis; the rest is 0."""
 
@@ -82,7 +88,7 @@ class NarrowTable(nn.Module):
         inner.weight = weight if weight is not None else renewed(kept_columns(table, kept), table.weight)
         inner.embedding_dim = len(kept)
         self.table = inner
-        self.scatter = Scatter(kept, width).to(table.weight.device)
+        self.scatter = Scatter(kept, width).to(home(table))
         self.train(table.training)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -113,11 +119,11 @@ class NarrowFields(nn.Module):
         own = [[k - start for k in kept if start <= k < end] for start, end in zip(starts, starts[1:], strict=False)]
         narrow = Layout(Schema(full.layout.schema.fields), tuple(len(columns) for columns in own))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            self.table = FieldEmbedding(narrow, 0.0).to(next(full.parameters()).device)
+            self.table = FieldEmbedding(narrow, 0.0).to(home(full))
             for j, columns in enumerate(own):
                 if columns and not full.table(j).is_meta:
                     self.table.table(j).copy_(full.table(j)[:, columns])
-        self.scatter = Scatter(kept, full.layout.columns).to(next(full.parameters()).device)
+        self.scatter = Scatter(kept, full.layout.columns).to(home(full))
 
     def forward(self, ids: Tensor) -> Tensor:
         """As the full embedding, with zeros for the columns that went."""
@@ -144,7 +150,7 @@ class NoTable(nn.Module):
         else:
             self.num_embeddings, self.embedding_dim = table.weight.shape
             self.padding_idx = table.padding_idx
-        self.register_buffer("like", weight.new_zeros(0), persistent=False)
+        self.register_buffer("like", torch.zeros(0, dtype=weight.dtype, device=home(table)), persistent=False)
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Tensor:  # noqa: A002
         """Zeros; ids are not read."""
@@ -164,14 +170,14 @@ class NarrowLinear(nn.Module):
     def __init__(self, layer: nn.Linear, inputs: Sequence[int], outputs: Sequence[int], bias: bool) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.gather = Gather(inputs, layer.in_features).to(layer.weight.device)
+        self.gather = Gather(inputs, layer.in_features).to(home(layer))
         weight = layer.weight.detach()[list(outputs)][:, list(inputs)]
         self.weight = renewed(weight, layer.weight)
         self.bias = None
         if bias:
             start = weight.new_zeros(len(outputs)) if layer.bias is None else layer.bias.detach()[list(outputs)]
             self.bias = renewed(start, layer.weight)
-        self.scatter = Scatter(outputs, layer.out_features).to(layer.weight.device)
+        self.scatter = Scatter(outputs, layer.out_features).to(home(layer))
         self.train(layer.training)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -196,9 +202,9 @@ class NarrowConv(nn.Module):
             inner.bias = renewed(layer.bias.detach()[list(outputs)], layer.bias)
         inner.in_channels, inner.out_channels = len(inputs), len(outputs)
         axis = -layer.weight.dim() + 1
-        self.gather = Gather(inputs, layer.in_channels, axis).to(layer.weight.device)
+        self.gather = Gather(inputs, layer.in_channels, axis).to(home(layer))
         self.layer = inner
-        self.scatter = Scatter(outputs, layer.out_channels, axis).to(layer.weight.device)
+        self.scatter = Scatter(outputs, layer.out_channels, axis).to(home(layer))
         self.train(layer.training)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -222,12 +228,9 @@ class NarrowNorm(nn.Module):
         for name, buffer in layer.named_buffers(recurse=False):
             inner._buffers[name] = (buffer[list(live)] if buffer.dim() else buffer).detach().clone()
         inner.num_features = len(live)
-        self.gather = Gather(live, layer.num_features, 1)
+        self.gather = Gather(live, layer.num_features, 1).to(home(layer))
         self.layer = inner
-        self.scatter = Scatter(live, layer.num_features, 1)
-        home = next(layer.parameters(), next(layer.buffers(), torch.empty(0))).device
-        self.gather.to(home)
-        self.scatter.to(home)
+        self.scatter = Scatter(live, layer.num_features, 1).to(home(layer))
         self.train(layer.training)
 
     def forward(self, x: Tensor) -> Tensor:
