@@ -167,7 +167,7 @@ class Probe:
                 continue
             prefix = f"{path}." if path else ""
             for name, weight in module.named_parameters(recurse=False):
-                if id(weight) in done:
+                if id(weight) in done or not weight.is_floating_point():
                     continue
                 done.add(id(weight))
                 fan = weight.numel() // max(1, weight.shape[0]) if weight.dim() > 1 else 1
