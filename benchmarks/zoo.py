@@ -222,7 +222,7 @@ def fuxictr(zoo: Path | None) -> dict[str, Builder]:
         rows: dict[str, torch.Tensor] = _ids()
         if name == "DLRM":
             specs["d0"] = {"source": "", "type": "numeric"}
-            rows["d0"] = torch.rand(BATCH)
+            rows["d0"] = torch.rand(BATCH, 1)
         if name == "DIN":
             history = {"type": "sequence", "vocab_size": ROWS[0], "max_len": LENGTH, "share_embedding": "f0"}
             specs["history"] = {"source": "", "padding_idx": 0, "feature_encoder": None, **history}

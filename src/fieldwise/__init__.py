@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fieldwise.exports.predict import predict as predict
     from fieldwise.exports.predictor import Predictor as Predictor
     from fieldwise.models.compact import compact as compact
+    from fieldwise.searches.pruner import Pruner as Pruner
     from fieldwise.searches.search import SearchResult as SearchResult
     from fieldwise.searches.search import search as search
     from fieldwise.train.evaluate import evaluate as evaluate
@@ -40,6 +41,7 @@ _HOMES = {
     "Layout": "fieldwise.core.schema",
     "Mask": "fieldwise.core.mask",
     "Predictor": "fieldwise.exports.predictor",
+    "Pruner": "fieldwise.searches.pruner",
     "Schema": "fieldwise.core.schema",
     "SearchResult": "fieldwise.searches.search",
     "Task": "fieldwise.train.task",

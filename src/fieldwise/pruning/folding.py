@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.pruning.example import Example
+from fieldwise.pruning.example import Example, evaluating
 
 aten = torch.ops.aten
 _VIEWS: Final = {aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten._unsafe_view.default,
@@ -51,14 +51,12 @@ def fold(model: nn.Module, example: Any, kwargs: dict[str, Any] | None = None) -
 
 def exported(model: nn.Module, call: Example) -> torch.export.ExportedProgram:
     """The model through `torch.export`, with free batch sizes; refused in one line where it has no graph."""
-    flags = [(module, module.training) for module in model.modules()]
     shapes = torch.utils._pytree.tree_map(
         lambda leaf: {0: torch.export.Dim.AUTO} if isinstance(leaf, Tensor) and leaf.dim() else None,
         (call.args, dict(call.kwargs)),
     )
     try:
-        model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(model):
             return torch.export.export(
                 model, call.args, dict(call.kwargs), dynamic_shapes=(*shapes[0], *shapes[1].values()), strict=False
             )
@@ -68,9 +66,6 @@ def exported(model: nn.Module, call: Example) -> torch.export.ExportedProgram:
             f"{type(model).__name__} has no graph: torch.export raised {type(error).__name__} ({line[:200]}). "
             "Use the compact module itself; it gives the same predictions."
         ) from error
-    finally:
-        for module, training in flags:
-            module.training = training
 
 
 class _Folder:

@@ -66,7 +66,7 @@ def _layers(model: nn.Module) -> tuple[dict[str, nn.Module], dict[str, str]]:
     refused: dict[str, str] = {}
     tables = {id(inner) for module in model.modules() if isinstance(module, Table) for inner in module.modules()}
     for name, module in model.named_modules():
-        own = list(module.parameters(recurse=False))
+        own = [weight for weight in module.parameters(recurse=False) if weight.is_floating_point()]
         if not own or id(module) in tables or not name:
             continue
         kind = type(module)
