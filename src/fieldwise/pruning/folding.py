@@ -43,7 +43,8 @@ class Spread:
 def fold(model: nn.Module, example: Any, kwargs: dict[str, Any] | None = None) -> nn.Module:
     """The model as a graph for serving, in evaluation mode; the first axis of every input may have any size."""
     call = Example.of(example, kwargs)
-    graph = exported(model, call).module(check_guards=False)
+    program = exported(model, call).run_decompositions({})  # nothing is changed in place then
+    graph = program.module(check_guards=False)
     assert isinstance(graph, fx.GraphModule)
     _Folder(graph).run()
     return graph
@@ -86,7 +87,7 @@ class _Folder:
                         continue
             if node.op != "placeholder":
                 self._scatter_arguments(node)
-        self._graph.eliminate_dead_code()
+        self._graph.eliminate_dead_code(lambda node: node.is_impure() and node.target is not aten.dropout.default)
         self._graph.lint()
         self._module.recompile()
 
