@@ -279,5 +279,7 @@ def loss_of(model: nn.Module, args: tuple[Any, ...]) -> Tensor:
     """A mean over rows."""
     out = model(*args)
     outs = list(out.values()) if isinstance(out, dict) else [out]
-    total = torch.stack([functional.binary_cross_entropy_with_logits(o.float(), torch.ones_like(o).float()) for o in outs])
+    total = torch.stack(
+        [functional.binary_cross_entropy_with_logits(o.float(), torch.ones_like(o).float()) for o in outs]
+    )
     return total.mean()

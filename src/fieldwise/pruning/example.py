@@ -38,11 +38,15 @@ class Example:
         """Refuses an example that lies elsewhere than the model."""
         homes = {weight.device for weight in model.parameters()}
         if torch.device("meta") in homes:
-            raise SettingsError(f"{type(model).__name__} is on the meta device, without numbers. Load its weights first.")
+            raise SettingsError(
+                f"{type(model).__name__} is on the meta device, without numbers. Load its weights first."
+            )
         for tensor in self.tensors:
             if tensor.device not in homes:
                 there = ", ".join(sorted(map(str, homes)))
-                raise SettingsError(f"The example is on {tensor.device}, the model on {there}. Move one of them with .to().")
+                raise SettingsError(
+                    f"The example is on {tensor.device}, the model on {there}. Move one of them with .to()."
+                )
 
     def run(self, model: nn.Module) -> list[Tensor]:
         """The float tensors that the model gives; a forward that fails is refused in one line."""

@@ -5,6 +5,7 @@ views, products, sums and functions that leave 0 at 0, into the next layer. What
 """
 
 import operator
+import warnings
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
@@ -43,7 +44,9 @@ class Spread:
 def fold(model: nn.Module, example: Any, kwargs: dict[str, Any] | None = None) -> nn.Module:
     """The model as a graph for serving, in evaluation mode; the first axis of every input may have any size."""
     call = Example.of(example, kwargs)
-    program = exported(model, call).run_decompositions({})  # nothing is changed in place then
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch, about its own copy of a tree
+        program = exported(model, call).run_decompositions({})  # nothing is changed in place then
     graph = program.module(check_guards=False)
     assert isinstance(graph, fx.GraphModule)
     _Folder(graph).run()

@@ -66,8 +66,10 @@ def _layers(model: nn.Module) -> tuple[dict[str, nn.Module], dict[str, str]]:
     refused: dict[str, str] = {}
     tables = {id(inner) for module in model.modules() if isinstance(module, Table) for inner in module.modules()}
     for name, module in model.named_modules():
-        own = [weight for weight in module.parameters(recurse=False) if weight.is_floating_point()]
-        if not own or id(module) in tables or not name:
+        lists = [inner for inner in module.children() if isinstance(inner, nn.ParameterList | nn.ParameterDict)]
+        own = [weight for inner in (module, *lists) for weight in inner.parameters(recurse=False)]
+        own = [weight for weight in own if weight.is_floating_point()]
+        if not own or id(module) in tables or not name or isinstance(module, nn.ParameterList | nn.ParameterDict):
             continue
         kind = type(module)
         if kind not in (nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.Conv1d, nn.Conv2d, nn.Conv3d):

@@ -25,7 +25,9 @@ def shallow(module: nn.Module) -> nn.Module:
     twin.__dict__.update(module.__dict__)
     for name in ("_parameters", "_buffers", "_modules"):
         twin.__dict__[name] = dict(module.__dict__[name])
-    for name in [name for name in module.__dict__ if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called"))]:
+    for name in [
+        name for name in module.__dict__ if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called"))
+    ]:
         twin.__dict__[name] = type(module.__dict__[name])()
     return twin
 

@@ -40,14 +40,18 @@ def rebuild(model: nn.Module, description: Mapping[str, Any] | str, state: Mappi
     """
     values = json.loads(description) if isinstance(description, str) else description
     if values.get("format") != FORMAT:
-        raise MaskError(f"Not a compact model: format {values.get('format')!r}. Allowed: {FORMAT!r}, what describe() gives.")
+        raise MaskError(
+            f"Not a compact model: format {values.get('format')!r}. Allowed: {FORMAT!r}, what describe() gives."
+        )
     swaps: dict[nn.Module, nn.Module] = {}
     tied: dict[int, nn.Parameter] = {}
     for name, entry in values["modules"].items():
         try:
             old = model.get_submodule(name)
         except AttributeError as error:
-            raise MaskError(f"{type(model).__name__} has no '{name}'. Build it as the compact model's was built.") from error
+            raise MaskError(
+                f"{type(model).__name__} has no '{name}'. Build it as the compact model's was built."
+            ) from error
         swaps[old] = _narrow(name, old, entry, tied)
     device = next((tensor.device for tensor in state.values()), torch.device("cpu"))
     small = replaced(model, swaps)
@@ -55,13 +59,17 @@ def rebuild(model: nn.Module, description: Mapping[str, Any] | str, state: Mappi
         small.load_state_dict(dict(state), assign=True)
     except RuntimeError as error:
         line = " ".join(str(error).split())
-        raise MaskError(f"The weights do not fit {type(model).__name__}: {line[:300]}. Store and load both together.") from error
+        raise MaskError(
+            f"The weights do not fit {type(model).__name__}: {line[:300]}. Store and load both together."
+        ) from error
     for module in small.modules():
         if isinstance(module, NARROW):  # their places are not stored
             _settle(module, device)
     lost = [name for name, tensor in small.named_buffers() if tensor.is_meta]
     if lost:
-        raise MaskError(f"Buffers {', '.join(lost[:5])} are not stored with the weights. Build the model on a real device.")
+        raise MaskError(
+            f"Buffers {', '.join(lost[:5])} are not stored with the weights. Build the model on a real device."
+        )
     return small
 
 

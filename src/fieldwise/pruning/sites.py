@@ -133,7 +133,9 @@ def _nothing(model: nn.Module, alone: Sequence[LeftAlone]) -> str:
 def _check_patterns(exclude: Sequence[str], names: list[str]) -> None:
     for pattern in exclude:
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise SettingsError(f"exclude '{pattern}' fits no table. Name a module's path, or a pattern such as 'item.*'.")
+            raise SettingsError(
+                f"exclude '{pattern}' fits no table. Name a module's path, or a pattern such as 'item.*'."
+            )
 
 
 Groups = list[tuple[str, list[tuple[str, Table]]]]
@@ -213,6 +215,7 @@ def without(tables: Tables, left: Mapping[int, str]) -> Tables:
         if not set(site.fields) & gone
     )
     alone = [
-        LeftAlone(schema.names[j], schema.cardinalities[j], widths[j], left.get(j, "shares a module with such")) for j in gone
+        LeftAlone(schema.names[j], schema.cardinalities[j], widths[j], left.get(j, "shares a module with such"))
+        for j in gone
     ]
     return Tables(layout, sites, (*tables.left, *alone))

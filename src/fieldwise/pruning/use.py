@@ -61,5 +61,3 @@ def check_use(model: nn.Module, tables: Tables, example: Example) -> Tables:
             "Give an example that reads them through their modules."
         )
     return without(tables, left) if left else tables
-
-

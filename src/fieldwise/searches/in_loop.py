@@ -62,7 +62,7 @@ class Loss:
             raise SettingsError(NO_GRADIENT)
         if not all(bool(grad.isfinite().all()) for grad in grads if grad is not None) or not loss.isfinite().all():
             raise TrainingError(
-                f"The validation loss {float(loss):.4g} or its gradient is not finite. The gate stays where it was: "
+                f"The validation loss {float(loss.detach()):.4g} or its gradient is not finite. The gate stays where it was: "
                 "lower the learning rate, or the scale."
             )
         return loss.detach(), [None if grad is None else grad / self.scale for grad in grads]
@@ -270,8 +270,14 @@ class ByRounds(Method):
         for (site, leaf), grad in zip(leaves, grads, strict=True):
             if grad is None or not leaf.numel():
                 continue
-            rows = (grad.double() * leaf.detach().double()).flatten(1, -2).sum(1) if leaf.dim() > 2 else grad.double() * leaf.detach()
-            for field, part in zip(site.fields, rows.split([self.layout.widths[j] for j in site.fields], 1), strict=True):
+            rows = (
+                (grad.double() * leaf.detach().double()).flatten(1, -2).sum(1)
+                if leaf.dim() > 2
+                else grad.double() * leaf.detach()
+            )
+            for field, part in zip(
+                site.fields, rows.split([self.layout.widths[j] for j in site.fields], 1), strict=True
+            ):
                 key = (field, len(part))
                 felt[key] = felt[key] + part if key in felt else part
         starts = self.layout.starts
