@@ -46,7 +46,7 @@ def _history() -> torch.Tensor:
 # ---- torch-rechub
 
 
-def rechub(zoo: Path | None) -> dict[str, Builder]:
+def rechub(_: Path | None) -> dict[str, Builder]:
     """torch-rechub: rankers, with sequences, and multi-task models."""
     from torch_rechub.basic.features import DenseFeature, SequenceFeature, SparseFeature
     from torch_rechub.models import multi_task, ranking
@@ -90,7 +90,7 @@ def rechub(zoo: Path | None) -> dict[str, Builder]:
 # ---- DeepCTR-Torch
 
 
-def deepctr(zoo: Path | None) -> dict[str, Builder]:
+def deepctr(_: Path | None) -> dict[str, Builder]:
     """DeepCTR-Torch: all fields in one float matrix."""
     from deepctr_torch import models as found
     from deepctr_torch.inputs import DenseFeat, SparseFeat
@@ -144,7 +144,7 @@ class _Dataset:
         return ROWS[int(field[1:])] if field[0] == "f" else 2
 
 
-def recbole(zoo: Path | None) -> dict[str, Builder]:
+def recbole(_: Path | None) -> dict[str, Builder]:
     """RecBole's context-aware models: one table for all fields."""
     import recbole.properties
     import yaml
@@ -249,7 +249,7 @@ def fuxictr(zoo: Path | None) -> dict[str, Builder]:
 # ---- TorchRec, and a module of our own writing
 
 
-def torchrec(zoo: Path | None) -> dict[str, Builder]:
+def torchrec(_: Path | None) -> dict[str, Builder]:
     """TorchRec's DLRM over an EmbeddingBagCollection."""
     from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
     from torchrec.models.dlrm import DLRM, DLRM_DCN
@@ -287,13 +287,14 @@ class Transformer(nn.Module):
         )
 
     def forward(self, ids: torch.Tensor, tags: torch.Tensor) -> torch.Tensor:
+        """Logits (B,)."""
         x = torch.stack([*(table(ids[:, i]) for i, table in enumerate(self.fields)), self.tags(tags)], 1)
         seen, _ = self.attention(x, x, x)
         found: torch.Tensor = self.deep(torch.cat([self.norm(x + seen)[:, :1], x[:, 1:]], 1).flatten(1)).squeeze(1)
         return found
 
 
-def by_hand(zoo: Path | None) -> dict[str, Builder]:
+def by_hand(_: Path | None) -> dict[str, Builder]:
     """Modules as users write them."""
 
     def build() -> Built:

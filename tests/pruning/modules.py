@@ -98,6 +98,7 @@ class Stacked(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.offsets: Tensor
         self.register_buffer("offsets", torch.tensor([0, 11, 16]))
         self.table = nn.Embedding(sum(ROWS), WIDTH)
         self.deep = nn.Linear(3 * WIDTH, 1)
@@ -206,8 +207,8 @@ class Held(Concat):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scale = self.deep[0].weight.sum() * 0 + 2
-        self.order = [self.deep[0], self.deep[2]]
+        self.scale = next(self.deep.parameters()).sum() * 0 + 2
+        self.order: list[nn.Module] = [self.deep[0], self.deep[2]]
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = torch.relu(self.order[0](torch.cat(self.vectors(x), 1)))
@@ -259,7 +260,7 @@ CASES: dict[str, Case] = {
 }
 
 
-def shaken(model: nn.Module) -> nn.Module:
+def shaken(model: nn.Module) -> Any:
     """Weights and statistics as after training, of sizes that matter."""
     with torch.no_grad():
         for weight in model.parameters():

@@ -198,8 +198,8 @@ def _changed_in_place(
 
 def _refusal(model: nn.Module, difference: float) -> str:
     return (
-        f"Narrow tables change the predictions of {type(model).__name__} by {difference:.1e} of their scale. Its forward "
-        "is random in evaluation, or reads a table's weights directly: exclude that table."
+        f"Narrow tables change the predictions of {type(model).__name__} by {difference:.1e} of their scale. Its "
+        "forward is random in evaluation, or reads a table's weights directly: exclude that table."
     )
 
 
@@ -256,7 +256,7 @@ def _shaken(small: nn.Module, builder: _Builder, shake: _Shake) -> Iterator[None
     """The narrow tables' outputs changed as the masked model's were."""
 
     def hook_of(site: Site) -> Callable[..., Tensor]:
-        return lambda module, args, output: shake(site, output)
+        return lambda *given: shake(site, given[-1])
 
     handles = [
         module.register_forward_hook(hook_of(builder.site_of(module)))

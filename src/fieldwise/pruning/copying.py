@@ -42,7 +42,7 @@ def replaced(model: nn.Module, swaps: Swaps) -> nn.Module:
         return swaps[model]
     for module in list(model.modules()):
         for name, child in module._modules.items():
-            if child in swaps:
+            if child is not None and child in swaps:
                 module._modules[name] = swaps[child]
         for value in vars(module).values():
             _swap_within(value, swaps)

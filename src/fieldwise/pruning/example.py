@@ -55,8 +55,8 @@ class Example:
         except Exception as error:
             line = (str(error).strip().splitlines() or [""])[0]
             raise SettingsError(
-                f"The example does not fit {type(model).__name__}: forward raised {type(error).__name__} ({line[:200]}). "
-                "Give `example` as a tuple of forward's arguments."
+                f"The example does not fit {type(model).__name__}: forward raised {type(error).__name__} "
+                f"({line[:200]}). Give `example` as a tuple of forward's arguments."
             ) from error
         return floats(given, type(model).__name__)
 

@@ -1,14 +1,15 @@
 """A graph for serving, in which narrow tables and layers meet without the scatters and gathers between them.
 
-`torch.export` gives the graph. A value is followed as long as what is not 0 in it is known: through concatenations, stacks,
-views, products, sums and functions that leave 0 at 0, into the next layer. What cannot be followed is scattered again.
+`torch.export` gives the graph. A value is followed as long as what is not 0 in it is known: through concatenations,
+stacks, views, products, sums and functions that leave 0 at 0, into the next layer. What cannot be followed is scattered
+again.
 """
 
 import operator
 import warnings
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -121,7 +122,7 @@ class _Folder:
         if places is None or not isinstance(padded, fx.Node) or padded.target is not aten.pad.default:
             return None
         inner, pads = padded.args[0], padded.args[1]
-        if not isinstance(inner, fx.Node) or list(pads) != [0, 1] or axis not in (-1, len(shape) - 1):  # type: ignore[call-overload]
+        if not isinstance(inner, fx.Node) or str(pads) != "[0, 1]" or axis not in (-1, len(shape) - 1):
             return None
         size = _shape(inner)[-1]
         order = {place: at for at, place in enumerate(places.tolist()) if place < size}
@@ -133,9 +134,9 @@ class _Folder:
         """Concatenations and stacks."""
         if node.target not in (aten.cat.default, aten.stack.default):
             return None
-        parts: list[fx.Node] = list(node.args[0])  # type: ignore[call-overload]
+        parts: list[fx.Node] = cast(Any, node.args[0])
         stack, out = node.target is aten.stack.default, _shape(node)
-        axis = int(node.args[1]) if len(node.args) > 1 else 0  # type: ignore[call-overload]
+        axis: int = cast(Any, node.args[1]) if len(node.args) > 1 else 0
         axis += len(out) if axis < 0 else 0
         leads = {len(_shape(p)) - len(self._spreads[p].tail) for p in parts if p in self._spreads}
         lead = leads.pop()

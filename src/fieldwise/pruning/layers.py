@@ -145,7 +145,8 @@ def _plan(name: str, layer: nn.Module, dropped: Tensor | None, dead: Tensor, val
 def _linear(layer: nn.Linear, inputs: list[int], outputs: list[int], gone: Tensor, values: Tensor) -> NarrowLinear:
     """A narrow layer whose bias holds what constant inputs added."""
     added = layer.weight.detach().double()[outputs][:, gone] @ values[gone]
-    small = NarrowLinear(layer, inputs, outputs, layer.bias is not None or bool((added != 0).any()))
+    before: Tensor | None = layer.bias
+    small = NarrowLinear(layer, inputs, outputs, bool((added != 0).any()) or before is not None)
     if small.bias is not None:
         small.bias.data += added.to(small.bias.dtype)
     return small

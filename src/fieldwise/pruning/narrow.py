@@ -1,9 +1,10 @@
 """Modules that store what is live, and take and give tensors of the full width.
 
-No forward code can tell them from the modules they replace. All but the kept weights follows from a description in JSON.
+No forward code can tell them from the modules they replace. All but the weights follows from a description in JSON.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ Norm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
 Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
-def shallow(module: nn.Module) -> nn.Module:
+def shallow(module: nn.Module) -> Any:
     """A second module with the same attributes and no hooks; tensors are shared, containers are not."""
     twin = module.__class__.__new__(module.__class__)
     twin.__dict__.update(module.__dict__)
@@ -118,7 +119,7 @@ class NarrowFields(nn.Module):
     def __init__(self, full: FieldEmbedding, kept: Sequence[int]) -> None:
         super().__init__()
         starts, self.layout = full.layout.starts, full.layout
-        own = [[k - start for k in kept if start <= k < end] for start, end in zip(starts, starts[1:], strict=False)]
+        own = [[k - start for k in kept if start <= k < end] for start, end in pairwise(starts)]
         narrow = Layout(Schema(full.layout.schema.fields), tuple(len(columns) for columns in own))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             self.table = FieldEmbedding(narrow, 0.0).to(home(full))

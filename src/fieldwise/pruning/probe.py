@@ -1,9 +1,10 @@
 """Finds which inputs of a layer are constant, and which outputs nothing depends on, once columns are gone.
 
-What follows from the model's structure is told from accidents of its weights by drawing all weights at random, giving the
-tables' outputs as noise, and replacing functions with flat pieces (ReLU) by smooth ones. An input is constant where it is
-the same in every row of every draw; an output is dead where its gradient is exactly 0. What is so with all columns there
-too is an accident of the example (a sequence that is padded in every row), so only what the mask adds counts.
+What follows from the model's structure is told from accidents of its weights by drawing all weights at random, giving
+the tables' outputs as noise, and replacing functions with flat pieces (ReLU) by smooth ones. An input is constant where
+it is the same in every row of every draw; an output is dead where its gradient is exactly 0. What is so with all
+columns there too is an accident of the example (a sequence that is padded in every row), so only what the mask adds
+counts.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,9 +26,10 @@ from fieldwise.pruning.sites import Site, Table
 
 DRAWS = 4
 _KINKED = {
-    functional.relu, functional.relu_, functional.relu6, functional.leaky_relu, functional.leaky_relu_, functional.prelu,
-    functional.rrelu, functional.hardtanh, functional.hardsigmoid, functional.hardswish, functional.threshold,
-    functional.hardshrink, functional.softshrink, functional.elu, functional.elu_, functional.celu, functional.selu,
+    functional.relu, functional.relu_, functional.relu6, functional.leaky_relu, functional.leaky_relu_,
+    functional.prelu, functional.rrelu, functional.hardtanh, functional.hardsigmoid, functional.hardswish,
+    functional.threshold, functional.hardshrink, functional.softshrink, functional.elu, functional.elu_,
+    functional.celu, functional.selu,
     torch.relu, torch.relu_, torch.clamp, torch.clip, torch.clamp_min, torch.clamp_max, torch.prelu,
     torch.Tensor.relu, torch.Tensor.relu_, torch.Tensor.clamp, torch.Tensor.clamp_, torch.Tensor.clamp_min,
     torch.Tensor.clamp_max, torch.Tensor.clip, torch.Tensor.prelu,
@@ -107,7 +109,7 @@ class Probe:
         def watch(name: str, layer: nn.Module) -> Callable[..., Any]:
             axis = axis_of(layer)
 
-            def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+            def hook(_: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
                 given = args[0] if args else next(iter(kwargs.values()), None)
                 if not isinstance(given, Tensor) or not given.is_floating_point() or not given.dim():
                     return output
@@ -194,7 +196,8 @@ class Probe:
             noise = self._randn(output.shape, output.device, self._dtype)
             return noise.mul_(site.cut(parts).to(output.device, self._dtype)).requires_grad_()
 
-        def plain(module: nn.Module, args: Any, output: Any) -> Any:
+        def plain(*given: Any) -> Tensor:
+            output: Tensor = given[-1]
             return self._randn(output.shape, output.device, self._dtype).requires_grad_()
 
         gated = {id(site.module) for site in self._gating.tables.sites}
@@ -214,7 +217,7 @@ def _note(seen: Seen, grads: Tensor) -> None:
 def _without(dropped: Tensor, axis: int) -> Callable[[nn.Module, Any], Any]:
     """A hook that hides inputs from a layer."""
 
-    def hook(module: nn.Module, args: Any) -> Any:
+    def hook(_: nn.Module, args: Any) -> Any:
         shape = [1] * args[0].dim()
         shape[axis] = -1
         return (args[0] * (~dropped).to(args[0].dtype).view(shape), *args[1:])

@@ -91,7 +91,7 @@ def _narrow(name: str, old: nn.Module, entry: Mapping[str, Any], tied: dict[int,
             new = NarrowFields(old, kept)
         else:
             new = NarrowTable(old, kept, tied.get(id(old.weight)))
-            tied[id(old.weight)] = new.table.weight
+            tied[id(old.weight)] = new.table.get_parameter("weight")
     elif kind == "linear" and isinstance(old, nn.Linear):
         new = NarrowLinear(old, entry["inputs"], entry["outputs"], bool(entry["bias"]))
     elif kind == "conv" and isinstance(old, Conv):

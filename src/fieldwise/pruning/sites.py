@@ -123,7 +123,7 @@ def _nothing(model: nn.Module, alone: Sequence[LeftAlone]) -> str:
     kind = type(model).__name__
     if alone:
         reasons = ", ".join(sorted({table.why for table in alone}))
-        return f"All {len(alone)} tables of {kind} are left alone ({reasons}). Allow some: exclude fewer, or width_one=True."
+        return f"All {len(alone)} tables of {kind} are left alone ({reasons}). Exclude fewer, or set width_one=True."
     return (
         f"{kind} holds no tables. Allowed: nn.Embedding, nn.EmbeddingBag, FieldEmbedding, and TorchRec's unsharded "
         "collections of them. Bare parameters given to functional.embedding are not found: make them nn.Embedding."

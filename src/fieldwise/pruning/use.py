@@ -15,7 +15,7 @@ def check_use(model: nn.Module, tables: Tables, example: Example) -> Tables:
     seen: set[int] = set()
 
     def hook_of(site: Site) -> Any:
-        def hook(module: nn.Module, args: Any, output: Any) -> Any:
+        def hook(module: nn.Module, _: Any, output: Any) -> Any:
             width = sum(tables.layout.widths[j] for j in site.fields)
             if not isinstance(output, Tensor) or output.shape[-1] != width:
                 raise SettingsError(

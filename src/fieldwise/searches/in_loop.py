@@ -62,8 +62,8 @@ class Loss:
             raise SettingsError(NO_GRADIENT)
         if not all(bool(grad.isfinite().all()) for grad in grads if grad is not None) or not loss.isfinite().all():
             raise TrainingError(
-                f"The validation loss {float(loss.detach()):.4g} or its gradient is not finite. The gate stays where it was: "
-                "lower the learning rate, or the scale."
+                f"The validation loss {float(loss.detach()):.4g} or its gradient is not finite. The gate stays where "
+                "it was: lower the learning rate, or the scale."
             )
         return loss.detach(), [None if grad is None else grad / self.scale for grad in grads]
 
@@ -103,6 +103,7 @@ class Method(ABC):
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Takes a stored state back."""
+        assert not tensors
 
 
 class ByGate(Method):

@@ -15,8 +15,8 @@ from fieldwise.pruning.compacting import Report, compact
 from fieldwise.pruning.example import Example, Randomness, evaluating
 from fieldwise.pruning.gating import Gating
 from fieldwise.pruning.use import check_use
-from fieldwise.searches.in_loop import Loss, method_of
 from fieldwise.searches.gated import HAM
+from fieldwise.searches.in_loop import Loss, method_of
 from fieldwise.searches.search import Search
 
 FORMAT: Final = "fieldwise-pruner/1"
@@ -55,7 +55,8 @@ class Pruner:
 
         `example` is a tuple of forward's positional arguments, or the only one; `kwargs` are its keyword arguments.
         `fields` names tables by their paths or patterns, and puts those of one entry under one gate. Tables of width 1
-        are left alone unless `width_one`. `steps` is how many times `step` will be called, where the search plans ahead.
+        are left alone unless `width_one`. `steps` is how many times `step` will be called; `Rounds`
+        needs it.
         """
         if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
             raise SettingsError(f"A pruner of {type(model).__name__}. Allowed: an nn.Module in Python, not a script.")
