@@ -2,7 +2,7 @@
 
     python benchmarks/pruner.py --out benchmarks/results/pruner.json
 
-A DCN-V2-like module of 39 fields x 16 columns, a quarter of the columns kept. Everything that is compared runs in turns,
+A DCN-V2-like module of 39 fields x 16 columns, a quarter of the columns kept. All that is compared runs in turns,
 so that a busy machine slows all alike; times are medians of the turns, ratios of times in the same turn.
 """
 

@@ -16,7 +16,8 @@ from fieldwise.pruning.example import Example, Randomness, evaluating
 from fieldwise.pruning.gating import Gating
 from fieldwise.pruning.use import check_use
 from fieldwise.searches.gated import HAM
-from fieldwise.searches.in_loop import Loss, method_of
+from fieldwise.searches.in_loop import method_of
+from fieldwise.searches.loop_methods import Loss
 from fieldwise.searches.search import Search
 
 FORMAT: Final = "fieldwise-pruner/1"
