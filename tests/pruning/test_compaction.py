@@ -209,7 +209,10 @@ def test_small_trains_copies_moves_and_comes_back_from_disk(case: str) -> None:
     for device in ("meta", "cpu"):
         with torch.device(device):
             full = CASES[case]()[0] if device == "cpu" else _on_meta(case)
-        again = rebuild(full, text, {name: value.clone() for name, value in state.items()}).eval()
+            again = rebuild(
+                full, text, {name: value.clone(memory_format=torch.preserve_format) for name, value in state.items()}
+            )
+        again.eval()
         torch.testing.assert_close(outputs(again, args), expected, rtol=0, atol=0)
 
 

@@ -58,14 +58,25 @@ def test_the_cost_is_the_one_measured_and_meets_its_goals() -> None:
 
 @pytest.mark.slow
 def test_the_cost_benchmark_runs(tmp_path: Path) -> None:
-    command = [sys.executable, ROOT / "benchmarks" / "pruner.py", "--rounds", "1", "--batch", "16", "--out", tmp_path / "o"]
+    command = [
+        sys.executable,
+        ROOT / "benchmarks" / "pruner.py",
+        "--rounds",
+        "1",
+        "--batch",
+        "16",
+        "--out",
+        tmp_path / "o",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "o").read_text())["serving"]["columns"] == [624, 156]
 
 
 @pytest.mark.interop
-@pytest.mark.skipif(not os.environ.get("FIELDWISE_INTEROP"), reason="set FIELDWISE_INTEROP to a Python with the libraries")
+@pytest.mark.skipif(
+    not os.environ.get("FIELDWISE_INTEROP"), reason="set FIELDWISE_INTEROP to a Python with the libraries"
+)
 @pytest.mark.parametrize("library", ["fuxictr", "deepctr-torch", "torch-rechub", "recbole", "torchrec"])
 def test_public_models_of_a_library_are_exact(library: str, tmp_path: Path) -> None:
     zoo = os.environ.get("FUXICTR_ZOO", "")

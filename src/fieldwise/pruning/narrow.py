@@ -52,8 +52,8 @@ class Scatter(nn.Module):
     def __init__(self, live: Sequence[int], size: int, axis: int = -1) -> None:
         super().__init__()
         self.live, self.size, self.axis = list(live), size, axis
-        places = torch.full((size,), len(self.live), dtype=torch.long)
-        places[self.live] = torch.arange(len(self.live))
+        places = torch.full((size,), len(self.live), dtype=torch.long, device="cpu")  # whatever the default device is
+        places[self.live] = torch.arange(len(self.live), device="cpu")
         self.register_buffer("places", places, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Gather(nn.Module):
     def __init__(self, live: Sequence[int], size: int, axis: int = -1) -> None:
         super().__init__()
         self.live, self.size, self.axis = list(live), size, axis
-        self.register_buffer("places", torch.tensor(self.live, dtype=torch.long), persistent=False)
+        self.register_buffer("places", torch.tensor(self.live, dtype=torch.long, device="cpu"), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(.., size, ..) to (.., live, ..)."""
@@ -121,7 +121,7 @@ class NarrowFields(nn.Module):
         starts, self.layout = full.layout.starts, full.layout
         own = [[k - start for k in kept if start <= k < end] for start, end in pairwise(starts)]
         narrow = Layout(Schema(full.layout.schema.fields), tuple(len(columns) for columns in own))
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), torch.device("cpu"):
             self.table = FieldEmbedding(narrow, 0.0).to(home(full))
             for j, columns in enumerate(own):
                 if columns and not full.table(j).is_meta:
