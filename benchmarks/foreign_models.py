@@ -1,6 +1,6 @@
 """Quality of pruned models of other libraries on MovieLens-1M: searched, uniform at the same size, and full.
 
-    python benchmarks/foreign_models.py --raw ml-1m.zip --zoo FuxiCTR/model_zoo --out benchmarks/results/foreign_models.json
+    python benchmarks/foreign_models.py --raw ml-1m.zip --zoo FuxiCTR/model_zoo --out foreign_models.json
 
 A plain PyTorch loop over each library's module. All three start from the same trained full model; searched and uniform
 are trained again after `compact()`. The best epoch by validation AUC is the one tested. Needs torch, numpy, pandas,
@@ -36,7 +36,7 @@ Rows = tuple[Tensor, Tensor]
 
 
 def read(raw: Path, device: str) -> tuple[list[int], dict[str, Rows]]:
-    """Cardinalities, and the splits 80 / 10 / 10; ratings of 3 are left out, id 0 is for values not in training rows."""
+    """Cardinalities, and the splits 80 / 10 / 10; ratings of 3 are left out, id 0 is for unseen values."""
     columns = {
         "ratings": ["user", "movie", "rating", "timestamp"],
         "users": ["user", "gender", "age", "occupation", "zip"],

@@ -1,6 +1,7 @@
 """The pruner on a CUDA device, and a compact model that moves between devices."""
 
 import copy
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ def test_random_gates_draw_from_a_stream_of_their_own() -> None:
     for _ in range(3):
         first.step(lambda: loss_of(model, there))
         drawn.append(first.state_dict()["method"]["drawn"])
-    assert not any(torch.equal(a, b) for a, b in zip(drawn, drawn[1:], strict=False))
+    assert not any(torch.equal(a, b) for a, b in pairwise(drawn))
 
 
 def test_a_model_that_moves_after_the_pruner_was_made() -> None:

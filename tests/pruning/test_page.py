@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
 
 def test_the_matrix_is_the_one_measured_and_meets_its_goals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import any_model
-
+    any_model = import_module("any_model")
     rows = results("any_model.json")["rows"]
     inside = PAGE[PAGE.index(any_model.BEGIN) + len(any_model.BEGIN) : PAGE.index(any_model.END)]
     assert inside.strip() == any_model.page(rows)
@@ -58,7 +58,7 @@ def test_the_cost_is_the_one_measured_and_meets_its_goals() -> None:
 
 @pytest.mark.slow
 def test_the_cost_benchmark_runs(tmp_path: Path) -> None:
-    command = [
+    command: list[str | Path] = [
         sys.executable,
         ROOT / "benchmarks" / "pruner.py",
         "--rounds",
@@ -83,7 +83,13 @@ def test_public_models_of_a_library_are_exact(library: str, tmp_path: Path) -> N
     if library == "fuxictr" and not zoo:
         pytest.skip("set FUXICTR_ZOO to the model_zoo of FuxiCTR's repository")
     out = tmp_path / "rows.json"
-    command = [os.environ["FIELDWISE_INTEROP"], ROOT / "benchmarks" / "any_model.py", "--no-onnx", "--out", out]
+    command: list[str | Path] = [
+        os.environ["FIELDWISE_INTEROP"],
+        ROOT / "benchmarks" / "any_model.py",
+        "--no-onnx",
+        "--out",
+        out,
+    ]
     command += ["--libraries", library, *(["--zoo", zoo] if zoo else [])]
     home = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=home)

@@ -17,7 +17,7 @@ from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
 from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.pruning.copying import copied, replaced
-from fieldwise.pruning.example import Example, evaluating
+from fieldwise.pruning.example import Example, Randomness, evaluating
 from fieldwise.pruning.gating import Gating
 from fieldwise.pruning.layers import Plan, dense_plans
 from fieldwise.pruning.narrow import NarrowFields, NarrowTable, NoTable, kept_columns, renewed
@@ -212,8 +212,7 @@ def _outputs(model: nn.Module, gating: Gating, mask: Mask, example: Example, dra
     def change(site: Site, output: Tensor) -> Tensor:
         return shake(site, output) * site.cut(parts).to(output.device, output.dtype)
 
-    with torch.random.fork_rng(), gating.changed(change):
-        torch.manual_seed(draw)
+    with Randomness(draw, device)(), gating.changed(change):
         return [out.clone() for out in example.run(model)]
 
 
@@ -239,8 +238,7 @@ def _difference(small: nn.Module, builder: _Builder, example: Example, expected:
     worst = 0.0
     with evaluating(small), torch.no_grad():
         for draw, wanted in enumerate(expected):
-            with _shaken(small, builder, _Shake(draw)), torch.random.fork_rng():
-                torch.manual_seed(draw)
+            with _shaken(small, builder, _Shake(draw)), Randomness(draw, wanted[0].device)():
                 given = example.run(small)
             for got, want in zip(given, wanted, strict=True):
                 if not want.numel():

@@ -93,7 +93,10 @@ class Randomness:
         self._device = device if device.type == "cuda" else None
         self._states: list[Tensor] | None = None
         with self._borrowed():
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
+            if self._device is not None:
+                with torch.cuda.device(self._device):
+                    torch.cuda.manual_seed(seed)
 
     @contextmanager
     def _borrowed(self) -> Iterator[None]:

@@ -70,7 +70,7 @@ class Pruner:
         exclude = [exclude] if isinstance(exclude, str) else list(exclude)
         found = sites.find(model, fields, exclude, width_one)
         self.tables = check_use(model, found, self._example)
-        device = next(site.module.parameters().__next__().device for site in self.tables.sites)
+        device = next(self.tables.sites[0].module.parameters()).device
         self._random = Randomness(seed, device)
         with self._random():
             self._method = method_of(self.search, self.tables, self.budget, steps, device)
