@@ -21,6 +21,7 @@ import torch
 import zoo
 from torch import nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 import fieldwise as fw
 from fieldwise.core.errors import FieldwiseError
@@ -34,6 +35,32 @@ PATIENCE = 20
 BUDGET = "25%"
 PACKAGES = {"by hand": "torch"}
 BEGIN, END = "<!-- matrix: written by benchmarks/any_model.py -->", "<!-- end of the matrix -->"
+
+
+class Sigmoids(TorchFunctionMode):
+    """Remembers what went into every sigmoid: a probability in single precision says little of its logit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls the function."""
+        out = function(*args, **(kwargs or {}))
+        if function in (torch.sigmoid, torch.Tensor.sigmoid, functional.sigmoid):
+            self.seen[out.data_ptr()] = (out, args[0])
+        return out
+
+
+def run(model: nn.Module, args: tuple[Any, ...]) -> torch.Tensor:
+    """The logits of a model in one vector, read before its last sigmoid."""
+    with torch.no_grad(), Sigmoids() as sigmoids:
+        leaves = floats(model(*args), "model")
+    known = [sigmoids.seen.get(leaf.data_ptr(), (leaf, leaf)) for leaf in leaves]
+    found = [
+        before if before.numel() == leaf.numel() else leaf for leaf, (_, before) in zip(leaves, known, strict=True)
+    ]
+    return logits(found)
 
 
 def logits(given: Any) -> torch.Tensor:
@@ -70,11 +97,11 @@ def train(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner) -> None:
     model.eval()
 
 
-def masked(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner, mask: Mask) -> torch.Tensor:
-    """The logits of the model with a mask over its tables' outputs."""
+def masked(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner, mask: Mask) -> tuple[torch.Tensor, torch.Tensor]:
+    """The model with a mask over its tables' outputs: its logits, and logits by what it gives."""
     gating, vector = pruner._gating, torch.from_numpy(mask.vector).float()
     with torch.no_grad(), evaluating(model), gating.changed(gating.by(vector)):
-        return logits(model(*args))
+        return run(model, args), logits(model(*args))
 
 
 def _too_long(*_: Any) -> None:
@@ -87,10 +114,10 @@ def torch_pruning(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner) ->
 
     mask = pruner.mask
     mask = Mask(mask.full, tuple(kept or (0,) for kept in mask.kept))
-    wanted = masked(model, args, pruner, mask)
+    _, wanted = masked(model, args, pruner, mask)
     pruner.remove()
     signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(PATIENCE)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE, 5)  # again, since an exception in a finalizer is lost
     try:
         for weight in model.parameters():
             weight.requires_grad_(weight.is_floating_point())
@@ -108,7 +135,7 @@ def torch_pruning(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner) ->
     except Exception as error:
         return f"error ({type(error).__name__})"
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return "exact" if found <= 1e-5 else f"wrong by {found:.0e}"
 
 
@@ -123,18 +150,19 @@ def onnx_runtime(folded: nn.Module, call: Example, wanted: torch.Tensor) -> bool
     return True if found < 1e-4 else f"differs by {found:.0e}"
 
 
-def row(library: str, name: str, build: zoo.Builder, onnx: bool) -> dict[str, Any]:
-    """One line of the matrix."""
+def row(
+    library: str, name: str, build: zoo.Builder, onnx: bool, refresh: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """One line of the matrix; with `refresh`, that line with sizes and difference measured again."""
     torch.manual_seed(0)
     model, args = build()
     call = Example(args)
-    pruner = fw.Pruner(model, args, fw.searches.Random(), BUDGET)
+    pruner = fw.Pruner(model, args, fw.searches.SSEDS(), BUDGET)  # under it all columns train
     train(model, args, pruner)
     small = pruner.compact()
     assert pruner.report is not None
-    wanted = masked(model, args, pruner, pruner.mask)
-    with torch.no_grad():
-        difference = gap(logits(small(*args)), wanted)
+    exact, wanted = masked(model, args, pruner, pruner.mask)
+    difference = gap(run(small, args), exact)
     found: dict[str, Any] = {
         "library": library,
         "model": name,
@@ -143,7 +171,10 @@ def row(library: str, name: str, build: zoo.Builder, onnx: bool) -> dict[str, An
         "dense": list(pruner.report.dense),
         "whole": {whole.name: whole.why for whole in pruner.report.whole},
         "difference": difference,
+        "masked": gap(masked(model, args, pruner, Mask.all(pruner.mask.full))[0], exact),
     }
+    if refresh is not None:
+        return {**refresh, **found}
     try:
         folded = fold(small, args)
         with torch.no_grad():
@@ -177,6 +208,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", help="some models only")
     parser.add_argument("--zoo", type=Path, help="FuxiCTR's model_zoo folder")
     parser.add_argument("--no-onnx", action="store_true")
+    parser.add_argument("--refresh", action="store_true", help="measure only sizes and differences again")
     parser.add_argument("--page", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -193,7 +225,8 @@ def main() -> None:
         if given.models and name not in given.models:
             continue
         try:
-            found = row(library, name, build, not given.no_onnx)
+            before = [r for r in record["rows"] if (r["library"], r["model"]) == (library, name)]
+            found = row(library, name, build, not given.no_onnx, before[0] if before and given.refresh else None)
         except Exception as error:
             print(f"{library} {name}: {type(error).__name__}: {error}", file=sys.stderr)
             failed += 1
