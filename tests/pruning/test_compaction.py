@@ -324,3 +324,16 @@ def test_width_is_kept_for_code_that_asks() -> None:
 def test_cases_are_cases() -> None:
     case: Case = CASES["cross"]
     assert isinstance(case()[0], Cross)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_an_empty_bag_table_has_the_shape_of_its_bags(last: bool) -> None:
+    bag = nn.EmbeddingBag(9, 4, include_last_offset=last)
+    values, offsets = torch.randint(0, 9, (10,)), torch.tensor([0, 3, 3, 10])
+    empty = NoTable(bag)
+    assert torch.equal(empty(values, offsets), torch.zeros_like(bag(values, offsets)))
+    if not last:
+        matrix = torch.randint(0, 9, (5, 2))
+        assert torch.equal(empty(matrix), torch.zeros_like(bag(matrix)))
+    assert not list(empty.parameters())
+    assert empty.half()(values, offsets).dtype == torch.float16

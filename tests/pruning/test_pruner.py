@@ -381,3 +381,30 @@ def test_a_copy_of_the_model_shares_the_gate() -> None:
     assert not isinstance(pruner.search, Gated)
     assert np.count_nonzero(pruner.mask.vector) == 5
     assert len(x) == modules.BATCH
+
+
+def test_gradients_of_a_sparse_table_stay_sparse_under_the_gate() -> None:
+    model, x = shaken(Concat(sparse=True)), ids()
+    pruner = Pruner(model, (x,), HAM(), "5 columns")
+    pruner.step(lambda: loss_of(model, (x,)))
+    loss_of(model, (x,)).backward()
+    assert all(table.weight.grad.is_sparse for table in model.tables)
+    small: Any = pruner.compact(Mask(pruner.tables.layout, ((0,), (1, 2), ())))
+    loss_of(small, (x,)).backward()
+    assert small.tables[1].table.weight.grad.is_sparse
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch, about itself
+def test_a_compiled_model_is_refused() -> None:
+    with pytest.raises(FieldwiseError, match="The model is compiled"):
+        Pruner(torch.compile(Concat(), backend="eager"), (ids(),))  # type: ignore[arg-type]
+
+
+def test_a_search_needs_no_gradients_of_frozen_tables() -> None:
+    model, x = shaken(Concat()), ids()
+    for table in model.tables:
+        table.weight.requires_grad_(False)
+    pruner = Pruner(model, (x,), HAM(), "5 columns")
+    pruner.step(lambda: loss_of(model, (x,)))
+    small: Any = pruner.compact()
+    assert not any(weight.requires_grad for table in small.tables for weight in table.parameters())
