@@ -21,7 +21,6 @@ import torch
 import zoo
 from torch import nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 import fieldwise as fw
 from fieldwise.core.errors import FieldwiseError
@@ -37,30 +36,10 @@ PACKAGES = {"by hand": "torch"}
 BEGIN, END = "<!-- matrix: written by benchmarks/any_model.py -->", "<!-- end of the matrix -->"
 
 
-class Sigmoids(TorchFunctionMode):
-    """Remembers what went into every sigmoid: a probability in single precision says little of its logit."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls the function."""
-        out = function(*args, **(kwargs or {}))
-        if function in (torch.sigmoid, torch.Tensor.sigmoid, functional.sigmoid):
-            self.seen[out.data_ptr()] = (out, args[0])
-        return out
-
-
 def run(model: nn.Module, args: tuple[Any, ...]) -> torch.Tensor:
     """The logits of a model in one vector, read before its last sigmoid."""
-    with torch.no_grad(), Sigmoids() as sigmoids:
-        leaves = floats(model(*args), "model")
-    known = [sigmoids.seen.get(leaf.data_ptr(), (leaf, leaf)) for leaf in leaves]
-    found = [
-        before if before.numel() == leaf.numel() else leaf for leaf, (_, before) in zip(leaves, known, strict=True)
-    ]
-    return logits(found)
+    with torch.no_grad():
+        return logits(Example(args).compared(model))
 
 
 def logits(given: Any) -> torch.Tensor:

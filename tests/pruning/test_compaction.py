@@ -140,6 +140,55 @@ def test_a_layer_that_would_change_predictions_is_put_back_and_named(monkeypatch
         assert "cross.0 stays whole" in str(pruner.report)
 
 
+class Logarithms(modules.Base):
+    """Dropped columns give large constants, which leave hidden units at one side of the ReLU whatever the row is."""
+
+    def __init__(self, end: bool = False) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(3 * WIDTH, 64), nn.Linear(64, 1)
+        self.end = end
+
+    def forward(self, x: Tensor) -> Tensor:
+        v = torch.cat(self.vectors(x), 1)
+        out: Tensor = self.outer(torch.relu(100 * self.inner(v.abs().clamp(min=1e-30).log()))).squeeze(1)
+        return torch.sigmoid(out) if self.end else out
+
+
+def test_large_numbers_are_not_taken_for_dead_ones() -> None:
+    pruner = Pruner(shaken(Logarithms()).eval(), (ids(),), Random(), "50%")
+    small: Any = pruner.compact(holed(pruner))
+    assert pruner.report is not None
+    assert pruner.report.whole == []
+    assert isinstance(small.outer, nn.Linear)  # all of its inputs depend on live columns
+
+
+def test_a_flat_sigmoid_at_the_end_hides_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fieldwise.pruning import compacting, layers
+
+    found = layers.dense_plans
+
+    def wrong(*args: Any) -> Any:
+        plans, whole = found(*args)
+
+        def build() -> nn.Module:
+            bad = plans[0].build()
+            with torch.no_grad():
+                next(bad.parameters()).mul_(1.1)
+            return bad
+
+        return [layers.Plan(plans[0].name, plans[0].layer, "worse", build)], whole
+
+    monkeypatch.setattr(compacting, "dense_plans", wrong)
+    model = shaken(Logarithms(end=True)).eval()
+    with torch.no_grad():
+        model.outer.weight.fill_(-10.0)  # every probability is 0 in single precision
+    pruner = Pruner(model, (x := ids(),), Random(), "50%")
+    assert not outputs(model, (x,))[0].any()
+    pruner.compact(holed(pruner))
+    assert pruner.report is not None
+    assert [whole.name for whole in pruner.report.whole] == ["inner"]
+
+
 def test_a_model_that_cannot_be_copied_is_changed_in_place() -> None:
     pruner = Pruner(shaken(modules.Locked()).eval(), (x := ids(),), Random(), "50%")
     with pytest.raises(FieldwiseError, match=r"Locked cannot be deep-copied \(TypeError.*compact\(inplace=True\)"):

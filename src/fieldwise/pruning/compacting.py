@@ -213,7 +213,7 @@ def _outputs(model: nn.Module, gating: Gating, mask: Mask, example: Example, dra
         return shake(site, output) * site.cut(parts).to(output.device, output.dtype)
 
     with Randomness(draw, device)(), gating.changed(change):
-        return [out.clone() for out in example.run(model)]
+        return [out.clone() for out in example.compared(model)]
 
 
 class _Shake:
@@ -239,7 +239,7 @@ def _difference(small: nn.Module, builder: _Builder, example: Example, expected:
     with evaluating(small), torch.no_grad():
         for draw, wanted in enumerate(expected):
             with _shaken(small, builder, _Shake(draw)), Randomness(draw, wanted[0].device)():
-                given = example.run(small)
+                given = example.compared(small)
             for got, want in zip(given, wanted, strict=True):
                 if not want.numel():
                     continue

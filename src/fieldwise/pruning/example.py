@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from fieldwise.core.errors import SettingsError
@@ -59,6 +61,32 @@ class Example:
                 f"({line[:200]}). Give `example` as a tuple of forward's arguments."
             ) from error
         return floats(given, type(model).__name__)
+
+    def compared(self, model: nn.Module) -> list[Tensor]:
+        """The same, read before a sigmoid at the end: where it is flat, it would hide differences."""
+        with Sigmoids() as sigmoids:
+            outs = self.run(model)
+        return [sigmoids.argument(out) for out in outs]
+
+
+class Sigmoids(TorchFunctionMode):
+    """Remembers what went into every sigmoid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls the function."""
+        out = function(*args, **(kwargs or {}))
+        if function in (torch.sigmoid, Tensor.sigmoid, functional.sigmoid) and args:
+            self._seen[out.data_ptr()] = (out, args[0])  # with the output alive, no other gets its address
+        return out
+
+    def argument(self, out: Tensor) -> Tensor:
+        """What gave an output, if a sigmoid did; else the output itself."""
+        _, before = self._seen.get(out.data_ptr(), (out, out))
+        return before if before.numel() == out.numel() else out
 
 
 def floats(given: Any, name: str) -> list[Tensor]:

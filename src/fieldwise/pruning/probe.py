@@ -1,10 +1,10 @@
 """Finds which inputs of a layer are constant, and which outputs nothing depends on, once columns are gone.
 
 What follows from the model's structure is told from accidents of its weights by drawing all weights at random, giving
-the tables' outputs as noise, and replacing functions with flat pieces (ReLU) by smooth ones. An input is constant where
-it is the same in every row of every draw; an output is dead where its gradient is exactly 0. What is so with all
-columns there too is an accident of the example (a sequence that is padded in every row), so only what the mask adds
-counts.
+the tables' outputs as noise, and replacing functions with flat pieces or ends (ReLU, sigmoid) by others. An input is
+constant where it is the same in every row of every draw; an output is dead where its gradient is exactly 0. What is so
+with all columns there too is an accident of the example (a sequence that is padded in every row), so only what the mask
+adds counts.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,11 +33,14 @@ _KINKED = {
     torch.relu, torch.relu_, torch.clamp, torch.clip, torch.clamp_min, torch.clamp_max, torch.prelu,
     torch.Tensor.relu, torch.Tensor.relu_, torch.Tensor.clamp, torch.Tensor.clamp_, torch.Tensor.clamp_min,
     torch.Tensor.clamp_max, torch.Tensor.clip, torch.Tensor.prelu,
+    torch.sigmoid, torch.Tensor.sigmoid, functional.sigmoid, torch.tanh, torch.Tensor.tanh, functional.tanh,
+    functional.silu, functional.gelu, functional.softplus, functional.mish, functional.logsigmoid, torch.exp,
+    torch.Tensor.exp,
 }  # fmt: skip
 
 
 class Smooth(TorchFunctionMode):
-    """Functions with flat pieces become smooth ones with the same value at 0."""
+    """Functions with flat pieces or flat ends become functions without any, with the same value at 0."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Calls the function, or its smooth stand-in."""
@@ -47,7 +50,7 @@ class Smooth(TorchFunctionMode):
             if isinstance(x, Tensor) and x.is_floating_point():
                 rest = {name: value for name, value in kwargs.items() if name not in ("input", "inplace")}
                 at_zero = function(torch.zeros_like(x), *args[1:], **rest)
-                return at_zero + functional.silu(x)
+                return at_zero + x + x.sin() / 2  # its slope is nowhere 0, however large numbers become
         return function(*args, **kwargs)
 
 
