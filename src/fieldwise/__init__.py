@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from fieldwise.pipeline.settings import Run as Run
     from fieldwise.pipeline.settings import RunSettings as RunSettings
     from fieldwise.pipeline.stages import run as run
+    from fieldwise.searches.pruner import Pruner as Pruner
     from fieldwise.searches.search import SearchResult as SearchResult
     from fieldwise.searches.search import search as search
     from fieldwise.train.evaluate import evaluate as evaluate
@@ -71,6 +72,7 @@ __all__ = [
     "Mask",
     "Predictor",
     "Pretrain",
+    "Pruner",
     "RandomSplit",
     "Retrain",
     "Rule",
@@ -125,6 +127,7 @@ _HOMES = {
     "Rule": "fieldwise.data.rules",
     "Run": "fieldwise.pipeline.settings",
     "RunSettings": "fieldwise.pipeline.settings",
+    "Pruner": "fieldwise.searches.pruner",
     "Schema": "fieldwise.core.schema",
     "SearchResult": "fieldwise.searches.search",
     "SoftOrthogonality": "fieldwise.train.regularity",
