@@ -130,11 +130,11 @@ def inside(case: Case) -> dict[str, float]:
 
     import fieldwise as fw
     from fieldwise.core.registry import resolve
+    from fieldwise.core.watcher import Watcher
     from fieldwise.data.store import Split
     from fieldwise.models import MODELS as NAMES
     from fieldwise.models.compact import compact
     from fieldwise.train import threads as worth
-    from fieldwise.train.loop import Watcher
     from fieldwise.train.memory import forget_peak, peak_memory
     from fieldwise.train.stages import Pretrain, Retrain
 
@@ -171,7 +171,7 @@ def inside(case: Case) -> dict[str, float]:
             history = fw.pretrain(task, training, Path(folder) if case.folder else None, watcher=clock).history
     elif case.stage == "search":
         search = fw.searches.HAM(batch=case.batch, epochs=3, patience=0)
-        history = list(fw.search(task, search, fw.Budget.percent(25, "columns"), watcher=clock).history)
+        history = list(search.run(task, fw.Budget.percent(25, "columns"), None, clock).history)  # from new weights
     else:
         quarter = fw.Mask(task.layout, tuple(tuple(range(w // 4)) for w in task.layout.widths))
         small = compact(task.new_model(), quarter)
