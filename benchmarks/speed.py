@@ -170,7 +170,7 @@ def inside(case: Case) -> dict[str, float]:
             history = fw.pretrain(task, training, Path(folder) if case.folder else None, watcher=clock).history
     elif case.stage == "search":
         search = fw.searches.HAM(batch=case.batch, epochs=3, patience=0)
-        history = list(fw.search(task, search, fw.Budget.percent(25, "columns"), watcher=clock).history)
+        history = list(search.run(task, fw.Budget.percent(25, "columns"), None, clock).history)  # from new weights
     else:
         quarter = fw.Mask(task.layout, tuple(tuple(range(w // 4)) for w in task.layout.widths))
         small = compact(task.new_model(), quarter)

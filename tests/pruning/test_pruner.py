@@ -113,7 +113,7 @@ def test_ham_moves_by_its_rule() -> None:
     wanted = gate_gradient(model, args, torch.ones(3 * WIDTH))
     pruner = Pruner(model, args, HAM(), "5 columns")
     pruner.step(lambda: loss_of(model, args))
-    settings = HAM().gate
+    settings = HAMGate()
     moved = settings.epsilon - settings.eta * wanted.double() - settings.mu
     torch.testing.assert_close(pruner.state_dict()["method"]["alpha"], moved, rtol=1e-6, atol=1e-9)
 

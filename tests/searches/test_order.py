@@ -118,6 +118,7 @@ def test_rounds_train_each_narrower_model_row_by_row(
     planted: Dataset, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, seen = Task.of(planted, model, device="cpu"), list[int]()
+    task = task.starting_from(task.new_model())
 
     def noted(narrow: CTRModel) -> Forward:
         forward = row_factored(narrow)

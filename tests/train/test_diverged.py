@@ -34,11 +34,12 @@ ONE_LINE = r"^[^\n]* To fix it, lower the learning rate \(now [^\n]*$"
 
 
 def few(planted: Dataset, model: str, rows: int = 300) -> Task:
-    """A task with few rows; with 65, the last batch of 32 has one row."""
+    """A task with few rows and an untrained starting model; with 65 rows, the last batch of 32 has one row."""
     settings = resolve("model", MODELS, model)(width=4)
     assert isinstance(settings, Model)
     some = Split(planted.train.ids[:rows], planted.train.labels[:rows])
-    return replace(Task.of(planted, settings, seed=3, device="cpu"), train_rows=some, valid_rows=some)
+    task = replace(Task.of(planted, settings, seed=3, device="cpu"), train_rows=some, valid_rows=some)
+    return task.starting_from(task.new_model())
 
 
 def fast(name: str, rate: float) -> Search:

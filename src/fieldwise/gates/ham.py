@@ -15,7 +15,10 @@ from fieldwise.gates.gate import Gate, GateSettings
 
 
 class HAMGate(GateSettings):
-    """alpha <- alpha - eta * gradient - mu * sign(live cost - limit); a column is live while alpha > 0."""
+    """Hard mask: a column is live while its alpha is above 0.
+
+    alpha <- alpha - eta * gradient - mu * sign(live cost - limit)
+    """
 
     hard: ClassVar[bool] = True
     epsilon: float = Field(0.01, gt=0)

@@ -8,7 +8,7 @@ from fieldwise.gates.gate import Gate, GateSettings
 
 
 class HamPGate(GateSettings):
-    """A Bernoulli(p) sample multiplies its column; straight-through gradient steps on p, clipped to [0, 1]."""
+    """Hard random mask: Bernoulli(p) samples, with straight-through gradient steps on p, clipped to [0, 1]."""
 
     start: float = Field(0.5, gt=0, le=1)
     """Initial p of every column, in (0, 1]. Our choice; the paper does not give it."""

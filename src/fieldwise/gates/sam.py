@@ -7,7 +7,7 @@ from fieldwise.gates.gate import Gate, GateSettings
 
 
 class SAMGate(GateSettings):
-    """alpha in [0, 1] multiplies its column; gradient steps, clipped."""
+    """Soft mask: alpha multiplies its column, with gradient steps on alpha, clipped to [0, 1]."""
 
     start: float = Field(0.5, gt=0, le=1)
     """Initial alpha of every column, in (0, 1]. Our choice; the paper does not give it."""

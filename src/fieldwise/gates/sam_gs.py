@@ -13,7 +13,10 @@ EDGE: Final = 1e-6
 
 
 class SamGSGate(GateSettings):
-    """sigmoid((logit(alpha) + logit(u)) / temperature), u uniform; gradient steps on alpha in (0, 1)."""
+    """Soft mask with Gumbel noise, with gradient steps on alpha in (0, 1).
+
+    mask = sigmoid((logit(alpha) + logit(u)) / temperature), u uniform
+    """
 
     start: float = Field(0.5, gt=0, lt=1)
     """Initial alpha of every column, in (0, 1). Our choice; the paper does not give it."""

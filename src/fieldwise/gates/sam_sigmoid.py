@@ -8,7 +8,7 @@ from fieldwise.gates.gate import Gate, GateSettings
 
 
 class SamSigmoidGate(GateSettings):
-    """sigmoid(alpha) multiplies its column; gradient steps on alpha."""
+    """Soft mask through a sigmoid: sigmoid(alpha) multiplies its column, with gradient steps on alpha."""
 
     start: float = Field(0.5, gt=0, lt=1)
     """Initial sigmoid(alpha) of every column, in (0, 1). Our choice; the paper does not give it."""
