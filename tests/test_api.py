@@ -2,8 +2,10 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from fieldwise.data import SOURCES
 from fieldwise.data.engines import ENGINES
 from fieldwise.data.split import SPLIT_RULES
 
+NAMES = Path(__file__).parent.parent / "docs" / "names.md"
 SMALL: dict[str, Any] = {
     "run": {"budgets": [fw.Budget.columns(8)], "device": "cpu"},
     "data": {"name": "planted", "rows": 2000},
@@ -103,3 +106,16 @@ def test_mistakes_in_python_are_errors_of_the_library(tmp_path: Path) -> None:
         fw.select([1, 2, 3], layout, fw.Budget.columns(2))
     with pytest.raises(FieldwiseError, match=r"\[report\] unknown 'htm'. Did you mean 'html'\?"):
         fw.report(tmp_path, "htm")
+
+
+def test_every_new_name_of_the_list_of_renames_exists() -> None:
+    rows = [line.strip("|").split("|") for line in NAMES.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    names = [name for row in rows for name in re.findall(r"`((?:\w+\.)+\w+)", row[1]) if not name.endswith(".toml")]
+    assert len(names) > 60
+    for name in names:
+        *modules, last = name.removeprefix("fw.").removeprefix("Predictor.").split(".")
+        home = import_module(".".join(["fieldwise", *modules])) if name[0].islower() else fw.Predictor
+        try:
+            assert hasattr(home, last) or import_module(f"{home.__name__}.{last}")
+        except ImportError:
+            raise AssertionError(f"docs/names.md: {name}") from None

@@ -13,6 +13,7 @@ import fieldwise as fw
 from fieldwise.core.errors import FieldwiseError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Schema
+from fieldwise.gates import HAMGate
 from fieldwise.models.compact import compact
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.pruning.sites import find
