@@ -1,4 +1,4 @@
-"""What `fieldwise export` writes."""
+"""The files that `fieldwise export` writes."""
 
 import json
 import resource
