@@ -151,7 +151,7 @@ def _forge(old: str, new: str) -> Callable[[Path], None]:
         (lambda f: (f / "encoding.json").unlink(), "holds no complete model"),
         (lambda f: (f / "model.json").write_text("{"), "is damaged"),
         (lambda f: (f / "model.json").write_text("[]"), "has format None"),
-        (_truncate, "model.safetensors' has [0-9]+ bytes, model.json says"),
+        (_truncate, "model.safetensors' has [0-9]+ bytes, model.json lists"),
         (_flip, "model.safetensors' has changed since the export"),
         (_swap, "vocabulary-000.parquet' has"),
         (_edit('"fieldwise-model/2"', '"x"'), "has format 'x'"),

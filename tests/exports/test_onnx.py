@@ -171,8 +171,8 @@ def test_the_graph_has_no_loop_and_says_what_it_takes(typed: tuple[Predictor, pa
     model = onnx.load(typed[1]["path"][0].as_py())
     onnx.checker.check_model(model, full_check=True)
     assert not {node.op_type for node in model.graph.node} & {"Loop", "Scan", "If", "SequenceAt", "SplitToSequence"}
-    told = json.loads({entry.key: entry.value for entry in model.metadata_props}["fieldwise.inputs"])
-    names = [entry["name"] for entry in told] + ["tags.length", "parts.length"]
+    inputs = json.loads({entry.key: entry.value for entry in model.metadata_props}["fieldwise.inputs"])
+    names = [entry["name"] for entry in inputs] + ["tags.length", "parts.length"]
     assert sorted(value.name for value in model.graph.input) == sorted(names)
     assert [value.name for value in model.graph.output] == ["probability"]
     assert {value.type.tensor_type.shape.dim[0].dim_param for value in model.graph.input} == {"batch"}
