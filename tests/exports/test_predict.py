@@ -49,12 +49,12 @@ def test_text_and_parquet_are_predicted_as_rows_are(
     monkeypatch.setattr("fieldwise.exports.raw_rows.BATCH", 512)
     monkeypatch.setattr("fieldwise.exports.raw_rows._BLOCK", 20_000)
     for raw in ("rows.csv", "rows.csv.gz", "rows.parquet", "parts"):
-        reports: list[tuple[str, int, int | None]] = []
-        record = lambda *words, to=reports: to.append(words)  # noqa: E731
-        count = predict(load(served), tmp_path / raw, tmp_path / "p.parquet", keep=["day"], progress=record)
-        assert count == len(rows) == reports[-1][1]
-        assert len(reports) > 3
-        assert reports[-1][2] == (None if "csv" in raw else len(rows))
+        told: list[tuple[str, int, int | None]] = []
+        hear = lambda *words, to=told: to.append(words)  # noqa: E731
+        count = predict(load(served), tmp_path / raw, tmp_path / "p.parquet", keep=["day"], progress=hear)
+        assert count == len(rows) == told[-1][1]
+        assert len(told) > 3
+        assert told[-1][2] == (None if "csv" in raw else len(rows))
         got = pq.read_table(tmp_path / "p.parquet")
         assert got.column_names == ["day", "probability"]
         assert got["day"].to_pylist() == rows["day"].to_pylist()
