@@ -107,7 +107,6 @@ def gather(out: Path, machine: str, commit: str) -> Evidence:
     if (out / COMPARISON).exists():
         return _comparison(out / COMPARISON, machine, commit)
     view = open_run(out)
-    pretrained = tuple(_pretrained(stage) for stage in view.stage("pretrain"))
     first = view.records[0] if view.records else None
     about = About(
         name=out.name,
@@ -119,13 +118,12 @@ def gather(out: Path, machine: str, commit: str) -> Evidence:
         settings=_placeless(view.settings),
         fields=cosines.fields_of(view.stage("pretrain")[0].folder),
     )
-    searches = tuple(found for stage in view.stage("search") for found in _searches(view, stage))
     return Evidence(
         about=about,
         full=tuple(_full(record.model, record) for record in view.records[:1]),
         cells=tuple(_cell(record.model, record.search, record) for record in view.records),
-        searches=searches,
-        pretrained=pretrained,
+        searches=tuple(found for stage in view.stage("search") for found in _searches(view, stage)),
+        pretrained=tuple(_pretrained(stage) for stage in view.stage("pretrain")),
     )
 
 
@@ -149,9 +147,7 @@ def _comparison(path: Path, machine: str, commit: str) -> Evidence:
     complete = [(cell, cell.record) for cell in found.cells if cell.record]
     if len(complete) < len(found.cells):
         left = len(found.cells) - len(complete)
-        raise RunError(
-            f"'{path}': {left} of {len(found.cells)} cells are not complete. Run the comparison again until all are."
-        )
+        raise RunError(f"'{path}': {left} of {len(found.cells)} cells are not complete. Complete the comparison first.")
     first = complete[0][1]
     about = About(
         name=path.parent.name,

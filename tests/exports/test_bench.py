@@ -1,4 +1,4 @@
-"""Full against compact, measured."""
+"""Measurements of the full and the compact model in every runtime."""
 
 from pathlib import Path
 

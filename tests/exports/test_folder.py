@@ -121,7 +121,7 @@ def _swap(folder: Path) -> None:
 
 
 def _edit(old: str, new: str) -> Callable[[Path], None]:
-    """Changes model.json, and nothing else."""
+    """Changes only model.json."""
 
     def change(folder: Path) -> None:
         text = (folder / "model.json").read_text()
@@ -132,7 +132,7 @@ def _edit(old: str, new: str) -> Callable[[Path], None]:
 
 
 def _forge(old: str, new: str) -> Callable[[Path], None]:
-    """Changes model.json as somebody would who knows how its digest is made."""
+    """Changes model.json and updates its digest, as an attacker would."""
 
     def change(folder: Path) -> None:
         _edit(old, new)(folder)
@@ -151,7 +151,7 @@ def _forge(old: str, new: str) -> Callable[[Path], None]:
         (lambda f: (f / "encoding.json").unlink(), "holds no complete model"),
         (lambda f: (f / "model.json").write_text("{"), "is damaged"),
         (lambda f: (f / "model.json").write_text("[]"), "has format None"),
-        (_truncate, "model.safetensors' has [0-9]+ bytes, model.json says"),
+        (_truncate, "model.safetensors' has [0-9]+ bytes, model.json lists"),
         (_flip, "model.safetensors' has changed since the export"),
         (_swap, "vocabulary-000.parquet' has"),
         (_edit('"fieldwise-model/2"', '"x"'), "has format 'x'"),
@@ -216,7 +216,7 @@ def test_a_run_folder_is_told_where_its_models_are(served: Path, tmp_path: Path)
 
 
 def _relist(folder: Path, **files: object) -> None:
-    """Makes model.json list the files as they are now, less those that are given as None."""
+    """Makes model.json list the current files, except those given as None."""
     values = json.loads((folder / "model.json").read_text())
     del values["digest"]
     for name in list(values["files"]):

@@ -1,4 +1,4 @@
-"""Files of every form are predicted as their rows are, and a file that cannot be finished leaves nothing behind."""
+"""Files of every format are predicted like their rows, and a failed prediction leaves no output."""
 
 import gzip
 import re

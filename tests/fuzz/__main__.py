@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz --cases 10000 --seed 0`: counts by target and mutation, and every case that failed."""
+"""`python -m tests.fuzz --cases 10000 --seed 0`: prints counts by target and mutation, and every failed case."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ from tests.fuzz.runner import ROOT, Fuzzer, Result, counts, failures
 
 
 def main() -> int:
-    """Runs the cases; 1 where any failed."""
+    """Runs the cases; returns 1 if any failed."""
     arguments = _arguments()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as made:
@@ -38,22 +38,22 @@ def main() -> int:
 
 
 def _chosen(fuzzer: Fuzzer, arguments: argparse.Namespace) -> list[int]:
-    """The numbers of the cases whose target and mutation are asked for."""
+    """Returns the numbers of the cases whose target and mutation match `--only`."""
     kinds = ((number, *fuzzer.kind(number)) for number in range(arguments.first, arguments.first + arguments.cases))
     return [number for number, target, kind in kinds if re.search(arguments.only, f"{target.name}, {kind}")]
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--cases", type=int, default=200, help="how many cases")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
-    parser.add_argument("--case", type=int, help="this one only")
-    parser.add_argument("--only", default="", help="of these, those whose `target, mutation` holds this pattern")
+    parser.add_argument("--cases", type=int, default=200, help="number of cases")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--case", type=int, help="run only the case of this number")
+    parser.add_argument("--only", default="", help="run only cases whose `target, mutation` matches this pattern")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="cases side by side")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="that a case may take")
+    parser.add_argument("--jobs", type=int, default=2, help="cases run in parallel")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit per case")
     parser.add_argument("--out", type=Path, help="write the counts as JSON to this file")
-    parser.add_argument("--keep", type=Path, help="keep the cases' folders below this one, to look at them")
+    parser.add_argument("--keep", type=Path, help="keep the folders of the cases in this folder, for inspection")
     return parser.parse_args()
 
 

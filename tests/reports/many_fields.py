@@ -1,4 +1,4 @@
-"""Random clicks over any fields, however many and however named; named by path, as a user's own source is."""
+"""A source of random clicks over any number of fields with any names; resolved by path, as a user's source."""
 
 from collections.abc import Iterator
 
@@ -9,10 +9,10 @@ from fieldwise.data.source import Source, SourceRows
 
 
 class ManyFields(Source):
-    """Clicks that follow the first field's value."""
+    """Clicks that depend on the first field."""
 
     names: tuple[str, ...]
-    """One field each."""
+    """Names of the fields."""
 
     def open(self) -> SourceRows:
         def batches() -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""What reports hold, of whole folders and of damaged ones."""
+"""The contents of reports of complete and damaged folders."""
 
 import json
 import re
@@ -24,7 +24,7 @@ from tests.reports.conftest import run_of
 
 
 def data_of(page: Path) -> dict[str, Any]:
-    """The JSON that a page holds."""
+    """Returns the JSON embedded in a page."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)
     assert found is not None
     value: dict[str, Any] = json.loads(found[1])

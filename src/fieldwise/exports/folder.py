@@ -134,7 +134,9 @@ def _check_files(folder: Path, info: ModelInfo) -> None:
     for name, expected in info.files.items():
         size = check_regular(folder / name)
         if size != expected.bytes:
-            raise RunError(f"'{folder / name}' has {size} bytes, {INFO} says {expected.bytes}. Export the model again.")
+            raise RunError(
+                f"'{folder / name}' has {size} bytes, {INFO} lists {expected.bytes}. Export the model again."
+            )
         if FileInfo.of(folder / name) != expected:
             raise RunError(f"'{folder / name}' has changed since the export. Export the model again.")
 

@@ -66,9 +66,9 @@ def _check_shapes(shape: CTRModel, stored: Tensors, numbers: int) -> None:
                 f"Weights '{name}' should have shape {tuple(wants.shape)} and type {wants.dtype}, but the stored ones "
                 f"have {tuple(has.shape)} and {has.dtype}. Export it again."
             )
-    beside = sum(buffer.numel() for buffer in shape.buffers())
-    if beside > numbers + _BUFFERS:
-        raise RunError(f"The buffers need {beside} numbers, but {numbers} numbers are stored. Export it again.")
+    buffers = sum(buffer.numel() for buffer in shape.buffers())
+    if buffers > numbers + _BUFFERS:
+        raise RunError(f"The buffers need {buffers} numbers, but {numbers} numbers are stored. Export it again.")
 
 
 @contextmanager
