@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,10 +25,13 @@ def main() -> int:
         folder = Path(arguments.keep or made) / "cases"
         fuzzer = Fuzzer(folder, arguments.seed, arguments.jobs, arguments.seconds)
         numbers = [arguments.case] if arguments.case is not None else _chosen(fuzzer, arguments)
+        known = _logged(arguments.log)
+        left = [number for number in numbers if number not in known]
         if arguments.keep:
-            results = [fuzzer.case(number, keep=True) for number in numbers]
+            known |= {number: fuzzer.case(number, keep=True) for number in left}
         else:
-            results = list(_shown(fuzzer.run(numbers), len(numbers)))
+            known |= {one.number: one for one in _shown(fuzzer.run(left), len(left), arguments.log)}
+        results = [known[number] for number in numbers]
         fuzzer.close()
     _say(_table(results))
     for one in failures(results):
@@ -53,13 +57,23 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="cases run in parallel")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit per case")
     parser.add_argument("--out", type=Path, help="write the counts as JSON to this file")
+    parser.add_argument("--log", type=Path, help="append every case to this file, and resume from it")
     parser.add_argument("--keep", type=Path, help="keep the folders of the cases in this folder, for inspection")
     return parser.parse_args()
 
 
-def _shown(results: Iterable[Result], total: int) -> Iterable[Result]:
+def _logged(log: Path | None) -> dict[int, Result]:
+    """The cases that an earlier run completed without a failure; a failed case is run again."""
+    lines = log.read_text(encoding="utf-8").splitlines() if log and log.exists() else []
+    return {one.number: one for one in (Result(**json.loads(line)) for line in lines) if one.state != "failed"}
+
+
+def _shown(results: Iterable[Result], total: int, log: Path | None) -> Iterable[Result]:
     failed = 0
     for done, one in enumerate(results, 1):
+        if log:
+            with log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(one)) + "\n")
         failed += one.state == "failed"
         if done % 100 == 0 or done == total:
             sys.stderr.write(f"\r{done:,} of {total:,} cases, {failed} failed ")
