@@ -102,7 +102,7 @@ def test_settings_that_are_no_settings_are_refused(call: Any, tmp_path: Path) ->
 
 def test_mistakes_in_python_are_errors_of_the_library(tmp_path: Path) -> None:
     layout = fw.Schema.of(user=50, city=7).layout(4)
-    with pytest.raises(FieldwiseError, match=r"Scores of shape \(3,\) for 8 columns"):
+    with pytest.raises(FieldwiseError, match=r"Scores must be one number per column, shape \(8,\)"):
         fw.select([1, 2, 3], layout, fw.Budget.columns(2))
     with pytest.raises(FieldwiseError, match=r"\[report\] unknown 'htm'. Did you mean 'html'\?"):
         fw.report(tmp_path, "htm")
