@@ -52,9 +52,7 @@ class Scatter(nn.Module):
     def __init__(self, live: Sequence[int], size: int, axis: int = -1) -> None:
         super().__init__()
         self.live, self.size, self.axis = list(live), size, axis
-        places = torch.full(
-            (size,), len(self.live), dtype=torch.long, device="cpu"
-        )  # independent of the default device
+        places = torch.full((size,), len(self.live), dtype=torch.long, device="cpu")  # not the default device
         places[self.live] = torch.arange(len(self.live), device="cpu")
         self.register_buffer("places", places, persistent=False)
 
