@@ -1,10 +1,10 @@
-"""The matrix of docs/any-model.md: public models trained, made smaller, compared, exported; Torch-Pruning beside.
+"""Train, compact, compare and export public models, also with Torch-Pruning: the matrix of docs/any-model.md.
 
     python benchmarks/any_model.py --zoo FuxiCTR/model_zoo --out benchmarks/results/any_model.json
     python benchmarks/any_model.py --page docs/any-model.md --out benchmarks/results/any_model.json
 
-The first runs where the libraries are installed (CONTRIBUTING.md); with `--libraries` some of them only, whose rows
-replace those in the file. The second writes the page's table from the file.
+The first command needs the libraries (see CONTRIBUTING.md). With `--libraries` it runs only those libraries, and their
+rows replace the rows in the file. The second command writes the page's table from the file.
 """
 
 import argparse
@@ -30,33 +30,33 @@ from fieldwise.pruning.folding import exported, fold
 
 STEPS = 30
 PATIENCE = 20
-"""Seconds for Torch-Pruning, which does not end on some models."""
+"""Time limit for Torch-Pruning in seconds; it does not finish on some models."""
 BUDGET = "25%"
 RATES = {("deepctr-torch", "AFN"): 0.002}
-"""Of Adam, where 0.02 is too fast: AFN's exponentials reach logits of thousands, and every probability is 0."""
+"""Adam's learning rate for models where 0.02 is too high: AFN's logits reach thousands, and every probability is 0."""
 PACKAGES = {"by hand": "torch"}
 BEGIN, END = "<!-- matrix: written by benchmarks/any_model.py -->", "<!-- end of the matrix -->"
 
 
 def run(model: nn.Module, args: tuple[Any, ...]) -> torch.Tensor:
-    """The logits of a model in one vector, read before its last sigmoid."""
+    """Return the logits of a model in one vector, read before its last sigmoid."""
     with torch.no_grad():
         return logits(Example(args).compared(model))
 
 
 def logits(given: Any) -> torch.Tensor:
-    """All outputs of a model in one vector, as logits where they are probabilities."""
+    """Return all outputs of a model in one vector, with probabilities converted to logits."""
     out = torch.cat([leaf.detach().double().flatten() for leaf in floats(given, "model")])
     return torch.logit(out) if bool(((out > 0) & (out < 1)).all()) else out
 
 
 def gap(got: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Largest difference, relative to the largest logit."""
+    """Return the largest difference, relative to the largest logit."""
     return float((got - wanted).abs().max() / wanted.abs().max())
 
 
 def loss_of(model: nn.Module, args: tuple[Any, ...], labels: torch.Tensor) -> torch.Tensor:
-    """Binary cross entropy of every output; no library's loss is needed to have trained weights."""
+    """Return the binary cross entropy of all outputs; trained weights do not require the library's own loss."""
     outs = [out.reshape(len(labels), -1) for out in floats(model(*args), "model") if out.numel() % len(labels) == 0]
     out = torch.cat(outs, 1).clamp(-30, 30)
     inside = bool(((out >= 0) & (out <= 1)).all())
@@ -65,8 +65,8 @@ def loss_of(model: nn.Module, args: tuple[Any, ...], labels: torch.Tensor) -> to
 
 
 def train(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner, rate: float) -> None:
-    """Some steps of Adam, so that weights and batch-norm statistics are not those of a new model."""
-    labels = torch.randint(0, 2, (zoo.BATCH,)) * 0.6 + 0.2  # soft: a saturated sigmoid would hide the logits
+    """Train with a few Adam steps, so that weights and batch-norm statistics differ from their initial values."""
+    labels = torch.randint(0, 2, (zoo.BATCH,)) * 0.6 + 0.2  # soft labels: a saturated sigmoid would hide the logits
     weights = [weight for weight in model.parameters() if weight.is_floating_point() and weight.requires_grad]
     optimizer = torch.optim.Adam(weights, lr=rate)
     model.train()
@@ -79,7 +79,7 @@ def train(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner, rate: floa
 
 
 def masked(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner, mask: Mask) -> tuple[torch.Tensor, torch.Tensor]:
-    """The model with a mask over its tables' outputs: its logits, and logits by what it gives."""
+    """Return the logits of the masked model, read before the sigmoid and computed from its outputs."""
     gating, vector = pruner._gating, torch.from_numpy(mask.vector).float()
     with torch.no_grad(), evaluating(model), gating.changed(gating.by(vector)):
         return run(model, args), logits(model(*args))
@@ -90,7 +90,7 @@ def _too_long(*_: Any) -> None:
 
 
 def torch_pruning(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner) -> str:
-    """What Torch-Pruning does with the same columns; a table without any keeps one, since it cannot be emptied."""
+    """Prune the same columns with Torch-Pruning; it cannot empty a table, so such a table keeps one column."""
     import torch_pruning as tp
 
     mask = pruner.mask
@@ -98,7 +98,7 @@ def torch_pruning(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner) ->
     _, wanted = masked(model, args, pruner, mask)
     pruner.remove()
     signal.signal(signal.SIGALRM, _too_long)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE, 5)  # again, since an exception in a finalizer is lost
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE, 5)  # repeat, because an exception in a finalizer is lost
     try:
         for weight in model.parameters():
             weight.requires_grad_(weight.is_floating_point())
@@ -108,7 +108,7 @@ def torch_pruning(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner) ->
             kept = site.kept(mask)
             weight = site.module.get_parameter("weight")
             if weight.shape[1] != mask.full.widths[site.fields[0]]:
-                continue  # an earlier group took it along
+                continue  # an earlier group already removed it
             dead = [k for k in range(weight.shape[1]) if k not in kept]
             graph.get_pruning_group(site.module, tp.prune_embedding_out_channels, idxs=dead).prune()
         with torch.no_grad():
@@ -121,7 +121,7 @@ def torch_pruning(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner) ->
 
 
 def onnx_runtime(folded: nn.Module, call: Example, wanted: torch.Tensor) -> bool | str:
-    """Whether ONNX Runtime gives the same numbers."""
+    """Return True if ONNX Runtime computes the same outputs, else the error or the difference."""
     try:
         program = torch.onnx.export(exported(folded, call), call.args, kwargs=dict(call.kwargs), verbose=False)
         assert program is not None
@@ -134,11 +134,11 @@ def onnx_runtime(folded: nn.Module, call: Example, wanted: torch.Tensor) -> bool
 def row(
     library: str, name: str, build: zoo.Builder, onnx: bool, refresh: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """One line of the matrix; with `refresh`, that line with sizes and difference measured again."""
+    """Measure one row of the matrix; with `refresh`, only its sizes and difference."""
     torch.manual_seed(0)
     model, args = build()
     call = Example(args)
-    pruner = fw.Pruner(model, args, fw.searches.SSEDS(), BUDGET)  # under it all columns train
+    pruner = fw.Pruner(model, args, fw.searches.SSEDS(), BUDGET)  # SSEDS: all columns train
     train(model, args, pruner, RATES.get((library, name), 0.02))
     small = pruner.compact()
     assert pruner.report is not None
@@ -169,7 +169,7 @@ def row(
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """The matrix as a Markdown table."""
+    """Return the matrix as a Markdown table."""
     heads = ("library", "model", "tables", "dense parameters", "difference", "torch.export", "ONNX Runtime")
     lines = [f"| {' | '.join(heads)} | Torch-Pruning |", "|---" * (len(heads) + 1) + "|"]
     for entry in rows:
@@ -183,13 +183,13 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Makes rows, or the page."""
+    """Measure rows, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--libraries", nargs="+", default=list(zoo.LIBRARIES), choices=list(zoo.LIBRARIES))
-    parser.add_argument("--models", nargs="+", help="some models only")
-    parser.add_argument("--zoo", type=Path, help="FuxiCTR's model_zoo folder")
+    parser.add_argument("--models", nargs="+", help="names of models; default: all")
+    parser.add_argument("--zoo", type=Path, help="path to FuxiCTR's model_zoo folder")
     parser.add_argument("--no-onnx", action="store_true")
-    parser.add_argument("--refresh", action="store_true", help="measure only sizes and differences again")
+    parser.add_argument("--refresh", action="store_true", help="repeat only the measurement of sizes and differences")
     parser.add_argument("--page", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()

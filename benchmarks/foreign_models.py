@@ -1,10 +1,10 @@
-"""Quality of pruned models of other libraries on MovieLens-1M: searched, uniform at the same size, and full.
+"""Test quality of other libraries' models on MovieLens-1M: searched, uniform at the same size, and full.
 
     python benchmarks/foreign_models.py --raw ml-1m.zip --zoo FuxiCTR/model_zoo --out foreign_models.json
 
-A plain PyTorch loop over each library's module. All three start from the same trained full model; searched and uniform
-are trained again after `compact()`. The best epoch by validation AUC is the one tested. Needs torch, numpy, pandas,
-pydantic, scikit-learn and the libraries, which may come from a folder on PYTHONPATH.
+A plain PyTorch loop trains each library's module. All three start from the same trained full model; searched and
+uniform are retrained after `compact()`. The test uses the epoch with the best validation AUC. Needs torch, numpy,
+pandas, pydantic, scikit-learn and the libraries, which can be in a folder on PYTHONPATH.
 """
 
 import argparse
@@ -36,7 +36,7 @@ Rows = tuple[Tensor, Tensor]
 
 
 def read(raw: Path, device: str) -> tuple[list[int], dict[str, Rows]]:
-    """Cardinalities, and the splits 80 / 10 / 10; ratings of 3 are left out, id 0 is for unseen values."""
+    """Return cardinalities and splits 80 / 10 / 10, without ratings of 3; id 0 stands for unseen values."""
     columns = {
         "ratings": ["user", "movie", "rating", "timestamp"],
         "users": ["user", "gender", "age", "occupation", "zip"],
@@ -73,11 +73,11 @@ def read(raw: Path, device: str) -> tuple[list[int], dict[str, Rows]]:
 
 
 Call = Callable[[Tensor], tuple[Any, ...]]
-"""From ids (B, fields) to the arguments of a library's forward."""
+"""Maps ids (B, fields) to the arguments of a library's forward."""
 
 
 def rechub_deepfm(counts: list[int], _: Path | None) -> tuple[nn.Module, Call]:
-    """torch-rechub's DeepFM: a dict of ids."""
+    """Build torch-rechub's DeepFM, which reads a dict of ids."""
     from torch_rechub.basic.features import SparseFeature
     from torch_rechub.models.ranking import DeepFM
 
@@ -87,7 +87,7 @@ def rechub_deepfm(counts: list[int], _: Path | None) -> tuple[nn.Module, Call]:
 
 
 def deepctr_xdeepfm(counts: list[int], _: Path | None) -> tuple[nn.Module, Call]:
-    """DeepCTR-Torch's xDeepFM: one float matrix."""
+    """Build DeepCTR-Torch's xDeepFM, which reads one float matrix."""
     from deepctr_torch.inputs import SparseFeat
     from deepctr_torch.models import xDeepFM
 
@@ -97,7 +97,7 @@ def deepctr_xdeepfm(counts: list[int], _: Path | None) -> tuple[nn.Module, Call]
 
 
 def fuxictr_finalmlp(counts: list[int], zoo: Path | None) -> tuple[nn.Module, Call]:
-    """FuxiCTR's FinalMLP: a dict of ids."""
+    """Build FuxiCTR's FinalMLP, which reads a dict of ids."""
     import importlib.util
     import tempfile
 
@@ -132,7 +132,7 @@ MODELS = {
 
 
 def batches(rows: Rows, seed: int) -> Iterator[Rows]:
-    """One shuffled pass."""
+    """Yield the batches of one shuffled epoch."""
     order = torch.randperm(len(rows[1]), generator=torch.Generator().manual_seed(seed)).to(rows[1].device)
     for start in range(0, len(order), BATCH):
         own = order[start : start + BATCH]
@@ -140,25 +140,25 @@ def batches(rows: Rows, seed: int) -> Iterator[Rows]:
 
 
 def chance(model: nn.Module, call: Call, ids: Tensor) -> Tensor:
-    """Probabilities (B,); each of the three libraries ends with a sigmoid."""
+    """Return probabilities (B,); all three models end with a sigmoid."""
     return floats(model(*call(ids)), "model")[0].flatten()
 
 
 def loss_of(model: nn.Module, call: Call, batch: Rows) -> Tensor:
-    """Binary cross entropy."""
+    """Return the binary cross entropy."""
     return functional.binary_cross_entropy(chance(model, call, batch[0]).clamp(1e-7, 1 - 1e-7), batch[1])
 
 
 @torch.no_grad()
 def auc(model: nn.Module, call: Call, rows: Rows) -> float:
-    """Of a split."""
+    """Return the AUC on a split."""
     model.eval()
     found = torch.cat([chance(model, call, ids) for ids in rows[0].split(65_536)])
     return float(roc_auc_score(rows[1].cpu().numpy(), found.cpu().numpy()))
 
 
 def fit(model: nn.Module, call: Call, splits: dict[str, Rows], seed: int, epochs: int, patience: int) -> float:
-    """Trains; the model is as in its best epoch then. Gives the validation AUC."""
+    """Train, restore the best epoch, and return its validation AUC."""
     optimizer = torch.optim.Adam([w for w in model.parameters() if w.is_floating_point()], lr=RATE)
     best, kept, waited = auc(model, call, splits["valid"]), copy.deepcopy(model.state_dict()), 0
     for epoch in range(epochs):
@@ -177,7 +177,7 @@ def fit(model: nn.Module, call: Call, splits: dict[str, Rows], seed: int, epochs
 
 
 def searched(model: nn.Module, call: Call, splits: dict[str, Rows], seed: int, epochs: int, budget: str) -> nn.Module:
-    """The user's loop of docs/any-model.md."""
+    """Run the user's loop of docs/any-model.md."""
     pruner = fw.Pruner(model, call(splits["valid"][0][:256]), fw.searches.HAM(), budget, seed=seed)
     optimizer = torch.optim.Adam([w for w in model.parameters() if w.is_floating_point()], lr=RATE)
     model.train()
@@ -195,11 +195,11 @@ def searched(model: nn.Module, call: Call, splits: dict[str, Rows], seed: int, e
 
 
 def one(name: str, counts: list[int], splits: dict[str, Rows], seed: int, given: argparse.Namespace) -> dict[str, Any]:
-    """Test AUCs and sizes of one model and seed."""
+    """Return test AUCs and sizes of one model and seed."""
     torch.manual_seed(seed)
     model, call = MODELS[name](counts, given.zoo)
     model = model.to(given.device)
-    if "device" in vars(model):  # DeepCTR-Torch and FuxiCTR move inputs to where they think they are
+    if "device" in vars(model):  # DeepCTR-Torch and FuxiCTR move inputs to the device in this attribute
         model.device = torch.device(given.device)
     started = time.perf_counter()
     fit(model, call, splits, seed, given.epochs, 2)
@@ -219,17 +219,17 @@ def one(name: str, counts: list[int], splits: dict[str, Rows], seed: int, given:
 
 
 def main() -> None:
-    """Runs all models and seeds, and stores each result at once."""
+    """Run all models and seeds, and store each result immediately."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--raw", type=Path, required=True, help="ml-1m.zip of GroupLens")
-    parser.add_argument("--zoo", type=Path, help="FuxiCTR's model_zoo folder")
+    parser.add_argument("--raw", type=Path, required=True, help="path to ml-1m.zip from GroupLens")
+    parser.add_argument("--zoo", type=Path, help="path to FuxiCTR's model_zoo folder")
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--search-epochs", type=int, default=4)
     parser.add_argument("--budget", default="25%")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--rows", type=int, help="training rows at most, for a trial")
+    parser.add_argument("--rows", type=int, help="at most N training rows, for a quick trial")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     counts, splits = read(given.raw, given.device)

@@ -1,9 +1,9 @@
-"""What the pruner costs, and what a compact model gains: docs/any-model.md.
+"""Measure the cost of the pruner and the speedup of a compact model, for docs/any-model.md.
 
     python benchmarks/pruner.py --out benchmarks/results/pruner.json
 
-A DCN-V2-like module of 39 fields x 16 columns, a quarter of the columns kept. All that is compared runs in turns,
-so that a busy machine slows all alike; times are medians of the turns, ratios of times in the same turn.
+A DCN-V2-like module of 39 fields x 16 columns, a quarter of the columns kept. The compared
+variants take turns, so that other load slows all of them. Times are medians over turns; ratios compare one turn.
 """
 
 import argparse
@@ -28,7 +28,7 @@ FIELDS, WIDTH, ROWS, TRAIN = 39, 16, 2_000, 2048
 
 
 class DCNv2(nn.Module):
-    """Cross network and MLP side by side, one nn.Embedding per field."""
+    """Parallel cross network and MLP, with one nn.Embedding per field."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class DCNv2(nn.Module):
         self.out = nn.Linear(size + 64, 1)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Logits (B,) of ids (B, fields)."""
+        """Return logits (B,) for ids (B, fields)."""
         columns = ids.unbind(1)
         first = torch.cat([table(column) for table, column in zip(self.tables, columns, strict=True)], 1)
         v = first
@@ -50,7 +50,7 @@ class DCNv2(nn.Module):
 
 
 def turns(work: dict[str, Callable[[], Any]], rounds: int, least: float = 0.02) -> dict[str, list[float]]:
-    """Seconds per call of each, in turns."""
+    """Return seconds per call of each function, measured in turns."""
     counts = {}
     for name, call in work.items():
         call()
@@ -68,12 +68,12 @@ def turns(work: dict[str, Callable[[], Any]], rounds: int, least: float = 0.02) 
 
 
 def ratio(found: dict[str, list[float]], above: str, below: str) -> float:
-    """The median of ratios within a turn."""
+    """Return the median of the ratios within a turn."""
     return round(median(a / b for a, b in zip(found[above], found[below], strict=True)), 3)
 
 
 def training(rounds: int, batch: int) -> dict[str, Any]:
-    """A training step without and with hooks, and a step of the gate."""
+    """Time a training step without and with hooks, and a gate step."""
     plain, gated = DCNv2(), DCNv2()
     ids, labels = torch.randint(0, ROWS, (batch, FIELDS)), torch.randint(0, 2, (batch,)).float()
     pruner = fw.Pruner(gated, (ids,), fw.searches.HAM(), "25%")
@@ -104,7 +104,7 @@ def training(rounds: int, batch: int) -> dict[str, Any]:
 
 
 def session(model: nn.Module, ids: Tensor) -> Callable[[Tensor], Any]:
-    """The model in ONNX Runtime, one thread."""
+    """Load the model in ONNX Runtime with one thread."""
     import onnxruntime
 
     shapes = ({0: torch.export.Dim.DYNAMIC},)
@@ -120,7 +120,7 @@ def session(model: nn.Module, ids: Tensor) -> Callable[[Tensor], Any]:
 
 
 def serving(rounds: int) -> dict[str, Any]:
-    """Full, compact and folded at batch 1 and 256."""
+    """Time the full, compact and folded models at batch sizes 1 and 256."""
     full, ids = DCNv2().eval(), torch.randint(0, ROWS, (64, FIELDS))
     pruner = fw.Pruner(full, (ids,), fw.searches.Random(), f"{FIELDS * WIDTH // 4} columns")
     small = pruner.compact()
@@ -145,7 +145,7 @@ def serving(rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measures and writes."""
+    """Measure, and write the JSON file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--batch", type=int, default=TRAIN)

@@ -1,6 +1,6 @@
-"""Public models of other libraries, small, each with one call: for `any_model.py` and the interop tests.
+"""Small public models of other libraries, each with one call, for `any_model.py` and the interop tests.
 
-FuxiCTR's wheel lacks its models, so its entries need the `model_zoo` folder of a checkout.
+FuxiCTR's wheel does not contain its models, so its entries need the `model_zoo` folder of a checkout.
 """
 
 import importlib.util
@@ -15,18 +15,18 @@ import torch
 from torch import nn
 
 ROWS = (40, 7, 30, 12, 50, 5, 20)
-"""Ids of each field."""
+"""Number of ids in each field."""
 WIDTH = 8
 BATCH = 48
 LENGTH = 5
-"""Places of the history fields."""
+"""Number of positions in the history fields."""
 Built = tuple[nn.Module, tuple[Any, ...]]
 Builder = Callable[[], Built]
 MLP = {"dims": [16, 8], "dropout": 0.1}
 
 
 def models(libraries: list[str], zoo: Path | None) -> Iterator[tuple[str, str, Builder]]:
-    """Library, model and how to build it."""
+    """Yield library, model name and a function that builds the model."""
     for library in libraries:
         if library == "fuxictr" and zoo is None:
             continue
@@ -47,7 +47,7 @@ def _history() -> torch.Tensor:
 
 
 def rechub(_: Path | None) -> dict[str, Builder]:
-    """torch-rechub: rankers, with sequences, and multi-task models."""
+    """Yield torch-rechub's ranking models, sequence models and multi-task models."""
     from torch_rechub.basic.features import DenseFeature, SequenceFeature, SparseFeature
     from torch_rechub.models import multi_task, ranking
 
@@ -91,7 +91,7 @@ def rechub(_: Path | None) -> dict[str, Builder]:
 
 
 def deepctr(_: Path | None) -> dict[str, Builder]:
-    """DeepCTR-Torch: all fields in one float matrix."""
+    """Yield DeepCTR-Torch's models, which read all fields from one float matrix."""
     from deepctr_torch import models as found
     from deepctr_torch.inputs import DenseFeat, SparseFeat
 
@@ -129,7 +129,7 @@ def deepctr(_: Path | None) -> dict[str, Builder]:
 
 
 class _Dataset:
-    """As much of a RecBole dataset as its context-aware models ask for."""
+    """The part of a RecBole dataset that its context-aware models use."""
 
     def __init__(self) -> None:
         from recbole.utils import FeatureType
@@ -145,7 +145,7 @@ class _Dataset:
 
 
 def recbole(_: Path | None) -> dict[str, Builder]:
-    """RecBole's context-aware models: one table for all fields."""
+    """Yield RecBole's context-aware models, which have one table for all fields."""
     import recbole.properties
     import yaml
     from recbole.model import context_aware_recommender as found
@@ -203,12 +203,12 @@ FUXICTR: dict[str, tuple[str, dict[str, Any]]] = {
     "WuKong": ("WuKong/src/WuKong.py", {"lcb_features": 4, "fmb_features": 4, "num_wukong_layers": 2}),
     "xDeepFM": ("xDeepFM/src/xDeepFM.py", {"dnn_hidden_units": [8], "cin_hidden_units": [4, 4]}),
 }
-"""File in the zoo, and settings; the class is called as the model is, but for the names below."""
+"""File in the zoo, and settings; the class has the model's name, except for the names below."""
 CLASSES = {"GDCN": "GDCNP"}
 
 
 def fuxictr(zoo: Path | None) -> dict[str, Builder]:
-    """FuxiCTR's zoo."""
+    """Yield the models of FuxiCTR's zoo."""
     from fuxictr.features import FeatureMap
 
     assert zoo is not None
@@ -246,11 +246,11 @@ def fuxictr(zoo: Path | None) -> dict[str, Builder]:
     return {name: partial(build, name) for name in FUXICTR}
 
 
-# ---- TorchRec, and a module of our own writing
+# ---- TorchRec, and a hand-written module
 
 
 def torchrec(_: Path | None) -> dict[str, Builder]:
-    """TorchRec's DLRM over an EmbeddingBagCollection."""
+    """Yield TorchRec's DLRM models over an EmbeddingBagCollection."""
     from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
     from torchrec.models.dlrm import DLRM, DLRM_DCN
 
@@ -274,7 +274,7 @@ def torchrec(_: Path | None) -> dict[str, Builder]:
 
 
 class Transformer(nn.Module):
-    """Written by hand: attention over fields with LayerNorm, and bags."""
+    """A hand-written module: attention over fields with LayerNorm, and bags."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -287,7 +287,7 @@ class Transformer(nn.Module):
         )
 
     def forward(self, ids: torch.Tensor, tags: torch.Tensor) -> torch.Tensor:
-        """Logits (B,)."""
+        """Return logits (B,)."""
         x = torch.stack([*(table(ids[:, i]) for i, table in enumerate(self.fields)), self.tags(tags)], 1)
         seen, _ = self.attention(x, x, x)
         found: torch.Tensor = self.deep(torch.cat([self.norm(x + seen)[:, :1], x[:, 1:]], 1).flatten(1)).squeeze(1)
@@ -295,7 +295,7 @@ class Transformer(nn.Module):
 
 
 def by_hand(_: Path | None) -> dict[str, Builder]:
-    """Modules as users write them."""
+    """Yield modules as users write them."""
 
     def build() -> Built:
         return Transformer(), (torch.stack(list(_ids().values()), 1), torch.randint(0, 30, (BATCH, 4)))

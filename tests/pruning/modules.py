@@ -1,4 +1,4 @@
-"""Modules written as users write them, one pattern each, with a batch to call them with."""
+"""Modules as users write them, one pattern each, with a batch for each."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ def ids(batch: int = BATCH) -> Tensor:
 
 
 class Base(nn.Module):
-    """One table per field; `body` sees them as a list."""
+    """One table per field; `body` gets their outputs as a list."""
 
     def __init__(self, **table: Any) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Machine(Base):
 
 
 class Stacked(nn.Module):
-    """One table for all fields, by offsets and a view."""
+    """One table for all fields, read with offsets and a view."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Attending(Base):
 
 
 class Convolved(Base):
-    """Fields as channels; a field without columns is a dead channel."""
+    """Fields as channels; a field with no columns is a dead channel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class Convolved(Base):
 
 
 class TwoTasks(Base):
-    """A dict of tasks, and a branch on the input's shape."""
+    """Outputs a dict of tasks, and branches on the input's shape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class TwoTasks(Base):
 
 
 class Bags(nn.Module):
-    """Bags by offsets, with weights per sample where their mode allows."""
+    """Bags with offsets, and with per-sample weights if the mode allows them."""
 
     def __init__(self, mode: str, **table: Any) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class Bags(nn.Module):
 
 
 class Twice(nn.Module):
-    """A table read twice, and one whose weight another module shares."""
+    """A table that is read twice, and a table that shares its weight with another module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class Twice(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A table whose weight a linear layer shares, beside one that is free."""
+    """A table that shares its weight with a linear layer, and a table that does not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class Decoder(nn.Module):
 
 
 class Held(Concat):
-    """Holds the result of a computation, which copy.deepcopy refuses, and a list of its layers."""
+    """Holds a non-leaf tensor, which copy.deepcopy rejects, and a list of its layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ CASES: dict[str, Case] = {
 
 
 def shaken(model: nn.Module) -> Any:
-    """Weights and statistics as after training, of sizes that matter."""
+    """Set weights and statistics to values as after training, large enough to affect outputs."""
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(torch.randn(weight.shape) * 0.5)
@@ -277,7 +277,7 @@ def shaken(model: nn.Module) -> Any:
 
 
 def loss_of(model: nn.Module, args: tuple[Any, ...]) -> Tensor:
-    """A mean over rows."""
+    """Return a loss: the mean over rows."""
     out = model(*args)
     outs = list(out.values()) if isinstance(out, dict) else [out]
     total = torch.stack(

@@ -1,4 +1,4 @@
-"""A compact module gives the masked module's predictions, whatever its forward does."""
+"""A compact module predicts what the masked module predicts, whatever its forward does."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ def outputs(model: nn.Module, args: tuple[Any, ...]) -> list[Tensor]:
 
 
 def masked(pruner: Pruner, mask: Mask, args: tuple[Any, ...]) -> list[Tensor]:
-    """The masked model by its definition: weights of dropped columns set to 0 in a copy's outputs, table by table."""
+    """Return the outputs of the masked model by definition: dropped columns are 0 in the output of each table."""
     values = torch.from_numpy(mask.vector).float()
     gating = pruner._gating
     with evaluating(pruner.model), gating.changed(gating.by(values)):
@@ -36,7 +36,7 @@ def masked(pruner: Pruner, mask: Mask, args: tuple[Any, ...]) -> list[Tensor]:
 
 
 def holed(pruner: Pruner, seed: int = 0) -> Mask:
-    """A mask of a third of the columns that empties the last field."""
+    """Return a mask with a third of the columns and none in the last field."""
     full = pruner.tables.layout
     vector = np.random.default_rng(seed).random(full.columns) < 0.4
     if len(full.schema) > 1:
@@ -137,11 +137,11 @@ def test_a_layer_that_would_change_predictions_is_put_back_and_named(monkeypatch
         assert pruner.report is not None
         assert [(w.name, w.why) for w in pruner.report.whole] == [("cross.0", "narrowing it would change predictions")]
         assert set(pruner.report.shrunk) == {"cross.1", "out"}
-        assert "cross.0 stays whole" in str(pruner.report)
+        assert "cross.0 keeps its full width" in str(pruner.report)
 
 
 class Logarithms(modules.Base):
-    """Dropped columns give large constants, which leave hidden units at one side of the ReLU whatever the row is."""
+    """Dropped columns output large constants, which keep hidden units on one side of the ReLU for every row."""
 
     def __init__(self, end: bool = False) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ def test_a_flat_sigmoid_at_the_end_hides_no_difference(monkeypatch: pytest.Monke
     monkeypatch.setattr(compacting, "dense_plans", wrong)
     model = shaken(Logarithms(end=True)).eval()
     with torch.no_grad():
-        model.outer.weight.fill_(-10.0)  # every probability is 0 in single precision
+        model.outer.weight.fill_(-10.0)  # every probability rounds to 0 in single precision
     pruner = Pruner(model, (x := ids(),), Random(), "50%")
     assert not outputs(model, (x,))[0].any()
     pruner.compact(holed(pruner))
@@ -323,7 +323,7 @@ def test_a_folded_graph_predicts_the_same_at_any_batch_size(case: str) -> None:
 
 
 class InPlace(Concat):
-    """Changes what it computed, in place."""
+    """Changes its own result in place."""
 
     def forward(self, x: Tensor) -> Tensor:
         v = torch.cat(self.vectors(x), 1)

@@ -1,4 +1,4 @@
-"""The page on any model says what was measured, and its code runs."""
+"""The any-model page shows the measured numbers, and its code runs."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def test_the_matrix_is_the_one_measured_and_meets_its_goals(monkeypatch: pytest.
     assert inside.strip() == any_model.page(rows)
     assert len(rows) >= 36
     assert max(row["difference"] for row in rows) <= 1e-6
-    assert min(row["masked"] for row in rows) > 1e-4  # what the mask took away mattered
+    assert min(row["masked"] for row in rows) > 1e-4  # the dropped columns affected predictions
     counts = {library: sum(row["library"] == library for row in rows) for library in {row["library"] for row in rows}}
     wanted = {"fuxictr": 14, "deepctr-torch": 8, "torch-rechub": 8, "recbole": 6, "torchrec": 1, "by hand": 1}
     assert all(counts[library] >= least for library, least in wanted.items()), counts

@@ -1,4 +1,4 @@
-"""The pruner in a user's own loop: what it finds, how the gate moves, and what it leaves untouched."""
+"""The pruner in a user's own loop: the tables it finds, how the gate updates, and what it leaves unchanged."""
 
 import copy
 from typing import Any
@@ -87,7 +87,7 @@ def test_every_search_is_one_or_the_other() -> None:
 
 
 def gate_gradient(model: nn.Module, args: tuple[Any, ...], values: Tensor) -> Tensor:
-    """By another way than hooks: the tables' weights themselves times the gate."""
+    """Compute the same without hooks: multiply the weights of the tables by the gate."""
     values = values.clone().requires_grad_()
     parts = values.split(WIDTH)
     tables = {
@@ -157,7 +157,7 @@ def test_a_step_touches_nothing_but_the_gate(name: str) -> None:
     model, args = shaken(Normed()), (ids(),)
     model.norm.eval()  # a user may freeze some modules
     pruner = Pruner(model, args, search_of(name), steps=6)
-    loss_of(model, args).backward()  # gradients that are being accumulated
+    loss_of(model, args).backward()  # gradients that the user accumulates
     state = copy.deepcopy(model.state_dict())
     grads = {n: w.grad.clone() for n, w in model.named_parameters() if w.grad is not None}
     random = torch.get_rng_state()
@@ -288,10 +288,10 @@ def test_the_pruner_shows_what_it_found() -> None:
     said = repr(Pruner(Machine(), (ids(),), Uniform(), "25%"))
     assert said.splitlines()[0] == (
         "Pruner of Machine: Uniform, 25% parameters (37 parameters), step 0; 18 columns and 150 parameters in 3 "
-        "fields, of which it keeps 4 and 36"
+        "fields, of which it keeps 4 columns and 36 parameters"
     )
     assert said.splitlines()[2].split() == ["tables.0", "11", "6", "2", "tables.0"]
-    assert said.splitlines()[-1] == "left alone, width 1: 3 tables, 25 parameters"
+    assert said.splitlines()[-1] == "skipped, width 1: 3 tables, 25 parameters"
 
 
 class Odd(Concat):
@@ -300,7 +300,7 @@ class Odd(Concat):
 
 
 BAD: dict[str, tuple[Any, str]] = {
-    "no tables": (lambda: Pruner(nn.Linear(3, 1), (torch.rand(2, 3),)), "Linear holds no tables"),
+    "no tables": (lambda: Pruner(nn.Linear(3, 1), (torch.rand(2, 3),)), "Linear contains no tables"),
     "only width 1": (lambda: Pruner(nn.Embedding(3, 1), (torch.ones(2).long(),)), r"All 1 tables .* \(width 1\)"),
     "example that does not fit": (
         lambda: Pruner(Concat(), (torch.rand(4, 3),)),
@@ -309,21 +309,21 @@ BAD: dict[str, tuple[Any, str]] = {
     "too many arguments": (lambda: Pruner(Concat(), (ids(), ids())), "forward raised TypeError"),
     "no float output": (lambda: Pruner(Odd(), (ids(),)), "without a float tensor"),
     "another device": (lambda: Pruner(Concat(), (ids().to("meta"),)), "example is on meta, the model on cpu"),
-    "a model without numbers": (
+    "a model on the meta device": (
         lambda: Pruner(Concat().to("meta"), (ids().to("meta"),)),
-        "meta device, without numbers",
+        "meta device, which has no values",
     ),
     "below one column": (lambda: Pruner(Concat(), (ids(),), budget="1%"), "holds no column: the cheapest costs 5"),
     "no budget": (lambda: Pruner(Concat(), (ids(),), budget="much"), "Budget 'much' is not understood"),
     "unknown table": (lambda: Pruner(Concat(), (ids(),), fields={"a": "nothing"}), "Field 'a' names"),
-    "unknown exclude": (lambda: Pruner(Concat(), (ids(),), exclude=["nothing"]), "exclude 'nothing' fits no table"),
+    "unknown exclude": (lambda: Pruner(Concat(), (ids(),), exclude=["nothing"]), "exclude 'nothing' matches no table"),
     "widths in one group": (
         lambda: Pruner(Machine(), (ids(),), fields={"a": ["tables.0", "first.0"]}, width_one=True),
         r"groups tables of widths \[1, 6\]",
     ),
-    "not a module": (lambda: Pruner(lambda x: x, (ids(),)), "A pruner of function"),  # type: ignore[arg-type]
+    "not a module": (lambda: Pruner(lambda x: x, (ids(),)), "A pruner cannot wrap function"),  # type: ignore[arg-type]
     "not a search": (lambda: Pruner(Concat(), (ids(),), "ham"), "'ham' is not a search"),  # type: ignore[arg-type]
-    "stages": (lambda: Pruner(Concat(), (ids(),), HAM(stages=("50%",))), "stages are planned by our own loop"),
+    "stages": (lambda: Pruner(Concat(), (ids(),), HAM(stages=("50%",))), "stages are planned by the built-in loop"),
 }
 
 
@@ -340,8 +340,8 @@ def test_bad_losses_are_one_line() -> None:
     pruner = Pruner(model, args)
     alpha = pruner.state_dict()["method"]["alpha"]
     bad: dict[str, Any] = {
-        r"loss_fn gave shape \(16,\)": lambda: model(*args),
-        "loss_fn gave dict": lambda: {"loss": loss_of(model, args)},
+        r"loss_fn returned shape \(16,\)": lambda: model(*args),
+        "loss_fn returned dict": lambda: {"loss": loss_of(model, args)},
         "does not depend on the model's tables": lambda: torch.zeros((), requires_grad=True) * 1,
         "is not finite": lambda: loss_of(model, args) * float("nan"),
     }
@@ -351,7 +351,7 @@ def test_bad_losses_are_one_line() -> None:
     with pytest.raises(FieldwiseError, match="does not depend"):
         pruner.step(torch.no_grad()(lambda: loss_of(model, args)))
     assert torch.equal(pruner.state_dict()["method"]["alpha"], alpha)
-    with pytest.raises(FieldwiseError, match="has a pruner already"):
+    with pytest.raises(FieldwiseError, match="already has a pruner"):
         Pruner(model, args)
     pruner.remove()
     Pruner(model, args)
@@ -395,7 +395,7 @@ def test_gradients_of_a_sparse_table_stay_sparse_under_the_gate() -> None:
     assert small.tables[1].table.weight.grad.is_sparse
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch, about itself
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch warns about its own code
 def test_a_compiled_model_is_refused() -> None:
     with pytest.raises(FieldwiseError, match="The model is compiled"):
         Pruner(torch.compile(Concat(), backend="eager"), (ids(),))  # type: ignore[arg-type]

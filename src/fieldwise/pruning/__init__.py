@@ -1,1 +1,1 @@
-"""Any nn.Module: finds its tables, gates their columns, and makes it smaller without changing a prediction."""
+"""Prune any nn.Module: find its tables, gate their columns, and shrink it without changing its predictions."""

@@ -1,7 +1,7 @@
-"""The smaller model: narrow tables first, which is always exact, then the dense layers that have dead ends.
+"""Build the compact model: narrow the tables, which is always exact, then the dense layers with dead features.
 
-The result is compared with the masked model, on the example and on shuffled and scaled outputs of its tables; a layer
-that would change a prediction stays whole.
+The compact model is compared with the masked model on the example, and on shuffled and scaled table outputs. A layer
+keeps its full width if narrowing it would change a prediction.
 """
 
 import logging
@@ -24,15 +24,15 @@ from fieldwise.pruning.sites import Site
 from fieldwise.tables.embedding import FieldEmbedding
 
 DRAWS: Final = 3
-"""Comparisons beside the example itself."""
+"""Number of comparisons in addition to the example itself."""
 TOLERANCE: Final = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""Largest difference, relative to the outputs' scale, that rounding explains."""
+"""Largest difference that rounding can explain, relative to the scale of the outputs."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Whole:
-    """A layer that stays as it was, though columns it reads are gone."""
+    """A layer that keeps its full width although it reads dropped columns."""
 
     name: str
     why: str
@@ -40,37 +40,37 @@ class Whole:
 
 @dataclass
 class Report:
-    """What became smaller, what did not, and why."""
+    """Summary of which modules became smaller, which did not, and why."""
 
     mask: Mask
     tables: tuple[int, int]
-    """Numbers in the searched tables, before and after."""
+    """Parameters in the searched tables, before and after."""
     dense: tuple[int, int] = (0, 0)
-    """All other numbers, before and after."""
+    """All other parameters, before and after."""
     shrunk: dict[str, str] = field(default_factory=dict)
-    """For each dense layer that is narrower, its shape before and after."""
+    """Shape before and after, for each narrowed dense layer."""
     whole: list[Whole] = field(default_factory=list)
     difference: float = 0.0
-    """Largest difference from the masked model, relative to the outputs' scale."""
+    """Largest difference from the masked model, relative to the scale of the outputs."""
     notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Lines for people."""
+        """Return the report as text, one line per item."""
         gone = self.mask.widths.count(0)
         lines = [
             f"tables: {self.tables[0]:,} -> {self.tables[1]:,} parameters, {self.mask.columns} of "
-            f"{self.mask.full.columns} columns, {gone} tables without one",
+            f"{self.mask.full.columns} columns, {gone} tables with none",
             f"dense: {self.dense[0]:,} -> {self.dense[1]:,} parameters",
             *(f"  {name}: {how}" for name, how in self.shrunk.items()),
-            *(f"  {whole.name} stays whole: {whole.why}" for whole in self.whole),
+            *(f"  {whole.name} keeps its full width: {whole.why}" for whole in self.whole),
             *self.notes,
-            f"largest difference from the masked model: {self.difference:.1e} of the outputs' scale",
+            f"largest difference from the masked model: {self.difference:.1e} of the scale of the outputs",
         ]
         return "\n".join(lines)
 
 
 def compact(model: nn.Module, gating: Gating, mask: Mask, example: Example, inplace: bool) -> tuple[nn.Module, Report]:
-    """A smaller model with the masked model's predictions, and what was done."""
+    """Return a compact model that predicts what the masked model predicts, and a report."""
     counted = _numbers(model, gating)
     with evaluating(model), torch.no_grad():
         expected = [_outputs(model, gating, mask, example, draw) for draw in range(DRAWS + 1)]
@@ -93,7 +93,7 @@ def compact(model: nn.Module, gating: Gating, mask: Mask, example: Example, inpl
 
 
 def _numbers(model: nn.Module, gating: Gating) -> int:
-    """Numbers outside of the searched tables."""
+    """Count the parameters outside the searched tables."""
     inside = {id(weight) for site in gating.tables.sites for weight in site.module.parameters()}
     return sum(weight.numel() for weight in model.parameters() if id(weight) not in inside)
 
@@ -103,7 +103,7 @@ def _unique(weights: list[nn.Parameter]) -> list[nn.Parameter]:
 
 
 class _Builder:
-    """Makes narrow modules, and models with them."""
+    """Builds narrow modules, and models that contain them."""
 
     def __init__(self, model: nn.Module, gating: Gating, mask: Mask) -> None:
         self.model, self.gating = model, gating
@@ -117,21 +117,21 @@ class _Builder:
                 self.weights[site.module.get_parameter("weight")] = new.table.get_parameter("weight")
 
     def narrow_weights(self) -> list[nn.Parameter]:
-        """The weights of the narrow tables."""
+        """Return the weights of the narrow tables."""
         return [weight for new in self.swaps.values() for weight in new.parameters()]
 
     def site_of(self, new: nn.Module) -> Site:
-        """The site that a narrow table stands for."""
+        """Return the site that a narrow table replaces."""
         return next(site for site in self.gating.tables.sites if self.swaps[site.module] is new)
 
     def copy(self, plans: list[Plan]) -> nn.Module:
-        """A copy of the model with narrow tables and these narrow layers."""
+        """Return a copy of the model with narrow tables and the given narrow layers."""
         dense = {plan.layer: plan.build() for plan in plans}
         return copied(self.model, {**self.swaps, **dense}, self.weights)
 
 
 def narrow_site(site: Site, kept: list[int], shared: dict[int, nn.Parameter]) -> nn.Module:
-    """The module that stands for a table of which some columns are kept; tied tables share one weight."""
+    """Return the narrow replacement of a table; tied tables share one weight."""
     module = site.module
     if not kept:
         assert isinstance(module, nn.Embedding | nn.EmbeddingBag | FieldEmbedding)
@@ -151,7 +151,7 @@ Expected = list[list[Tensor]]
 def _fitting(
     builder: _Builder, plans: list[Plan], example: Example, expected: Expected, report: Report
 ) -> tuple[nn.Module, list[Plan]]:
-    """A copy with as many narrow layers as leave predictions as they are."""
+    """Return a copy in which every layer is narrow whose narrowing keeps the predictions."""
     small = builder.copy(plans)
     report.difference = _difference(small, builder, example, expected)
     if report.difference <= _tolerance(expected):
@@ -167,7 +167,9 @@ def _fitting(
         report.difference = _difference(small, builder, example, expected)
         if report.difference <= _tolerance(expected):
             if len(attempt) < len(good):
-                report.notes.append("narrow dense layers together would change predictions: all stay whole")
+                report.notes.append(
+                    "narrowing the dense layers together would change predictions: all keep their full width"
+                )
             return small, attempt
     raise MaskError(_refusal(builder.model, report.difference))
 
@@ -175,7 +177,7 @@ def _fitting(
 def _changed_in_place(
     builder: _Builder, plans: list[Plan], example: Example, expected: Expected, report: Report
 ) -> tuple[nn.Module, list[Plan]]:
-    """The model itself with narrow modules; layer by layer, so that each can be put back."""
+    """Narrow the model in place, one layer at a time, so that each layer can be restored."""
     builder.gating.remove()
     small = replaced(builder.model, builder.swaps)
     report.difference = _difference(small, builder, example, expected)
@@ -198,13 +200,13 @@ def _changed_in_place(
 
 def _refusal(model: nn.Module, difference: float) -> str:
     return (
-        f"Narrow tables change the predictions of {type(model).__name__} by {difference:.1e} of their scale. Its "
-        "forward is random in evaluation, or reads a table's weights directly: exclude that table."
+        f"Narrow tables change the predictions of {type(model).__name__} by {difference:.1e} of their scale. The "
+        "forward is random in evaluation mode, or reads a table's weights directly: exclude that table."
     )
 
 
 def _outputs(model: nn.Module, gating: Gating, mask: Mask, example: Example, draw: int) -> list[Tensor]:
-    """What the masked model gives in one comparison."""
+    """Outputs of the masked model in one comparison."""
     device = next(model.parameters()).device
     parts = torch.from_numpy(mask.vector).to(device).split(mask.full.widths)
     shake = _Shake(draw)
@@ -217,14 +219,14 @@ def _outputs(model: nn.Module, gating: Gating, mask: Mask, example: Example, dra
 
 
 class _Shake:
-    """Other values than the example's: rows of a table's output shuffled and scaled, the same for the same draw."""
+    """Shuffle and scale the rows of a table's output, deterministically for each draw."""
 
     def __init__(self, draw: int) -> None:
         self._draw = draw
         self._random = torch.Generator().manual_seed(draw)
 
     def __call__(self, site: Site, output: Tensor) -> Tensor:
-        """The example's own values for draw 0."""
+        """Return the example's own values for draw 0, perturbed values otherwise."""
         if not self._draw:
             return output
         order = torch.randperm(output.shape[0], generator=self._random)
@@ -234,7 +236,7 @@ class _Shake:
 
 
 def _difference(small: nn.Module, builder: _Builder, example: Example, expected: Expected) -> float:
-    """Largest difference of a smaller model, relative to the outputs' scale."""
+    """Return the largest difference of a compact model, relative to the scale of the outputs."""
     worst = 0.0
     with evaluating(small), torch.no_grad():
         for draw, wanted in enumerate(expected):
@@ -251,7 +253,7 @@ def _difference(small: nn.Module, builder: _Builder, example: Example, expected:
 
 @contextmanager
 def _shaken(small: nn.Module, builder: _Builder, shake: _Shake) -> Iterator[None]:
-    """The narrow tables' outputs changed as the masked model's were."""
+    """Perturb the outputs of the narrow tables like those of the masked model."""
 
     def hook_of(site: Site) -> Callable[..., Tensor]:
         return lambda *given: shake(site, given[-1])

@@ -1,4 +1,4 @@
-"""Copies of a model in which some modules are others; what they replace is never copied."""
+"""Copies of a model with some modules replaced; the replaced modules are never copied."""
 
 import copy
 from collections import defaultdict
@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from fieldwise.core.errors import MaskError
 
 Swaps = Mapping[nn.Module, nn.Module]
-"""New modules by the old ones."""
+"""Maps each old module to its replacement."""
 
 
 def copied(model: nn.Module, swaps: Swaps, weights: Mapping[Tensor, Tensor]) -> nn.Module:
-    """A deep copy with the swaps made wherever the old modules are held; `weights` go with them."""
+    """Return a deep copy with every reference to an old module or an old weight replaced by the new one."""
     memo: dict[int, Any] = {id(old): new for old, new in swaps.items()}
     memo |= {id(old): new for old, new in weights.items()}
     for tensor in _attributes(model):
-        if not tensor.is_leaf:  # copy.deepcopy refuses results of a computation
+        if not tensor.is_leaf:  # copy.deepcopy rejects tensors that are not graph leaves
             memo[id(tensor)] = tensor.detach().clone()
     try:
         small = copy.deepcopy(model, memo)
@@ -29,7 +29,7 @@ def copied(model: nn.Module, swaps: Swaps, weights: Mapping[Tensor, Tensor]) -> 
             f"{type(model).__name__} cannot be deep-copied ({type(error).__name__}: {line[:160]}). "
             "Call compact(inplace=True), which changes the model itself."
         ) from error
-    for optimizer in _optimizers(small):  # state of full width fits no narrow weight
+    for optimizer in _optimizers(small):  # optimizer state of the full width does not fit a narrow weight
         optimizer.state = defaultdict(dict)
         if len(optimizer.param_groups) == 1:
             optimizer.param_groups[0]["params"] = list(small.parameters())
@@ -37,7 +37,7 @@ def copied(model: nn.Module, swaps: Swaps, weights: Mapping[Tensor, Tensor]) -> 
 
 
 def replaced(model: nn.Module, swaps: Swaps) -> nn.Module:
-    """The model itself, with the swaps made among its modules, and in lists and dicts that they hold."""
+    """Replace modules in place, also in lists and dicts that modules hold, and return the model."""
     if model in swaps:
         return swaps[model]
     for module in list(model.modules()):
@@ -57,7 +57,7 @@ def _swap_within(value: Any, swaps: Swaps) -> None:
 
 
 def _attributes(model: nn.Module) -> Iterator[Tensor]:
-    """Tensors that modules hold as plain attributes, in lists and dicts too."""
+    """Yield tensors that modules hold as plain attributes, also in lists and dicts."""
     for module in model.modules():
         for name, value in vars(module).items():
             if name in ("_parameters", "_modules"):

@@ -1,4 +1,4 @@
-"""One call of a model, and what it gives."""
+"""One call of a model, and its outputs."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,32 +16,32 @@ from fieldwise.core.errors import SettingsError
 
 @dataclass(frozen=True)
 class Example:
-    """Arguments of a model's forward."""
+    """Arguments for a model's forward."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, given: Any, kwargs: Mapping[str, Any] | None) -> "Example":
-        """A tuple holds the positional arguments; anything else is the only argument."""
+        """Build from a tuple of positional arguments, or from a single argument."""
         return cls(given if isinstance(given, tuple) else (given,), kwargs or {})
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Every tensor among the arguments."""
+        """Return every tensor in the arguments."""
         return [leaf for leaf in pytree.tree_leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Tensor)]
 
     def map(self, change: Any) -> "Example":
-        """The same call with every tensor changed."""
+        """Return the same call with a function applied to every tensor."""
         args, kwargs = pytree.tree_map_only(Tensor, change, (self.args, dict(self.kwargs)))
         return Example(args, kwargs)
 
     def check_device(self, model: nn.Module) -> None:
-        """Refuses an example that lies elsewhere than the model."""
+        """Raise an error if the example and the model are on different devices."""
         homes = {weight.device for weight in model.parameters()}
         if torch.device("meta") in homes:
             raise SettingsError(
-                f"{type(model).__name__} is on the meta device, without numbers. Load its weights first."
+                f"{type(model).__name__} is on the meta device, which has no values. Load its weights first."
             )
         for tensor in self.tensors:
             if tensor.device not in homes:
@@ -51,7 +51,7 @@ class Example:
                 )
 
     def run(self, model: nn.Module) -> list[Tensor]:
-        """The float tensors that the model gives; a forward that fails is refused in one line."""
+        """Return the float tensors that the model outputs; a failing forward becomes a one-line error."""
         try:
             given = model(*self.args, **self.kwargs)
         except Exception as error:
@@ -63,38 +63,38 @@ class Example:
         return floats(given, type(model).__name__)
 
     def compared(self, model: nn.Module) -> list[Tensor]:
-        """The same, read before a sigmoid at the end: where it is flat, it would hide differences."""
+        """Return the outputs before a final sigmoid, whose flat ends would hide differences."""
         with Sigmoids() as sigmoids:
             outs = self.run(model)
         return [sigmoids.argument(out) for out in outs]
 
 
 class Sigmoids(TorchFunctionMode):
-    """Remembers what went into every sigmoid."""
+    """Records the input of every sigmoid."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: dict[int, tuple[Tensor, Tensor]] = {}
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls the function."""
+        """Call the function and record the input of a sigmoid."""
         out = function(*args, **(kwargs or {}))
         if function in (torch.sigmoid, Tensor.sigmoid, functional.sigmoid) and args:
-            self._seen[out.data_ptr()] = (out, args[0])  # with the output alive, no other gets its address
+            self._seen[out.data_ptr()] = (out, args[0])  # keeping the output alive prevents reuse of its id
         return out
 
     def argument(self, out: Tensor) -> Tensor:
-        """What gave an output, if a sigmoid did; else the output itself."""
+        """Return the sigmoid's input if a sigmoid computed the output, else the output itself."""
         _, before = self._seen.get(out.data_ptr(), (out, out))
         return before if before.numel() == out.numel() else out
 
 
 def floats(given: Any, name: str) -> list[Tensor]:
-    """The float tensors of an output: one, or a tuple, list or dict of them."""
+    """Return the float tensors of an output: a tensor, or a tuple, list or dict of tensors."""
     found = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if not found:
         raise SettingsError(
-            f"forward of {name} gives {type(given).__name__} without a float tensor. "
+            f"forward of {name} returned {type(given).__name__} without a float tensor. "
             "Allowed: a tensor, or a tuple, list or dict of them. Wrap the model in one that returns tensors."
         )
     return found
@@ -102,10 +102,10 @@ def floats(given: Any, name: str) -> list[Tensor]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model as an evaluation sees it; every module's own flag is as before afterwards."""
+    """Put the model in evaluation mode, and restore the flag of each module afterwards."""
     flags = [(module, module.training) for module in model.modules()]
     for module, _ in flags:
-        # cuDNN has no backward for recurrent layers in evaluation mode; without dropout both modes are the same
+        # cuDNN has no backward for recurrent layers in evaluation mode; without dropout both modes are equal
         module.training = isinstance(module, nn.RNNBase) and module.dropout == 0 and module.training
     try:
         yield
@@ -115,7 +115,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class Randomness:
-    """A stream of random numbers of its own; torch's global ones are as before after each use."""
+    """A private random stream; each use restores the global random state of torch."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._device = device if device.type == "cuda" else None
@@ -140,15 +140,15 @@ class Randomness:
     __call__ = _borrowed
 
     def set(self, states: list[Tensor]) -> None:
-        """Puts torch's global randomness where this stream stood."""
+        """Set the global random state of torch to the state of this stream."""
         torch.set_rng_state(states[0])
         if self._device is not None and len(states) > 1:
             torch.cuda.set_rng_state(states[1], self._device)
 
     def state(self) -> list[Tensor]:
-        """Where the stream stands."""
+        """Return the state of the stream."""
         return [] if self._states is None else [state.cpu() for state in self._states]
 
     def restore(self, states: list[Tensor]) -> None:
-        """Continues from a stored state."""
+        """Resume from a stored state."""
         self._states = [state.cpu() for state in states]

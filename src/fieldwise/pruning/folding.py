@@ -1,4 +1,4 @@
-"""A graph for serving, in which narrow tables and layers meet without the scatters and gathers between them."""
+"""Fold a compact model into a serving graph without scatters and gathers between narrow tables and layers."""
 
 import warnings
 from typing import Any
@@ -13,11 +13,11 @@ from fieldwise.pruning.graph import Folder
 
 
 def fold(model: nn.Module, example: Any, kwargs: dict[str, Any] | None = None) -> nn.Module:
-    """The model as a graph for serving, in evaluation mode; the first axis of every input may have any size."""
+    """Return the model as a serving graph in evaluation mode; the first axis of every input may have any size."""
     call = Example.of(example, kwargs)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of torch, about its own copy of a tree
-        program = exported(model, call).run_decompositions({})  # nothing is changed in place then
+        warnings.simplefilter("ignore", FutureWarning)  # torch warns about its own pytree copy
+        program = exported(model, call).run_decompositions({})  # removes in-place operations
     graph = program.module(check_guards=False)
     assert isinstance(graph, fx.GraphModule)
     Folder(graph).run()
@@ -25,7 +25,7 @@ def fold(model: nn.Module, example: Any, kwargs: dict[str, Any] | None = None) -
 
 
 def exported(model: nn.Module, call: Example) -> torch.export.ExportedProgram:
-    """The model through `torch.export`, with free batch sizes; refused in one line where it has no graph."""
+    """Export the model with `torch.export` and a free batch size; a failure becomes a one-line error."""
     given = (*call.args, *call.kwargs.values())
     shapes = None if any(map(_is_foreign, given)) else tuple(map(_free, given))
     try:
@@ -35,19 +35,19 @@ def exported(model: nn.Module, call: Example) -> torch.export.ExportedProgram:
         line = (str(error).strip().splitlines() or [""])[0]
         raise SettingsError(
             f"{type(model).__name__} has no graph: torch.export raised {type(error).__name__} ({line[:200]}). "
-            "Use the compact module itself; it gives the same predictions."
+            "Use the compact module itself; its predictions are the same."
         ) from error
 
 
 def _is_foreign(given: Any) -> bool:
-    """Whether an argument holds tensors in a class of some library, whose sizes cannot be named; they stay fixed."""
+    """Return whether a library's own class holds the argument's tensors; their sizes stay fixed."""
     if isinstance(given, dict | tuple | list):
         return any(map(_is_foreign, given.values() if isinstance(given, dict) else given))
     return not pytree.tree_structure(given).is_leaf()
 
 
 def _free(given: Any) -> Any:
-    """Sizes of the first axis that export may leave free, in the shape of an argument."""
+    """Return the free sizes of the first axis, in the structure of an argument."""
     if isinstance(given, Tensor):
         return {0: torch.export.Dim.AUTO} if given.dim() else None
     if isinstance(given, dict):

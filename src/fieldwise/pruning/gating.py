@@ -1,4 +1,4 @@
-"""Forward hooks that multiply what tables give by one number per column."""
+"""Forward hooks that multiply table outputs by one value per column."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from fieldwise.core.errors import SettingsError
 from fieldwise.pruning.sites import Site, Tables
 
 Change = Callable[[Site, Tensor], Tensor]
-"""From a site and its output to what the model sees instead."""
+"""Maps a site and its output to the tensor that the model gets instead."""
 HALF = (torch.float16, torch.bfloat16)
 
 
 class Gating:
-    """The gate of a model: `drawn` acts on modules that train, `mean` on modules that are evaluated."""
+    """The gate of a model: `drawn` applies in training mode, `mean` in evaluation mode."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
@@ -27,7 +27,7 @@ class Gating:
         self._handles = [self._hook(site) for site in tables.sites]
 
     def set(self, drawn: Tensor | None, mean: Tensor | None) -> None:
-        """Values (S,) from now on; None lets everything through."""
+        """Set the values (S,) to multiply by from now on; None disables the gate."""
         widths = self.tables.layout.widths
         for training, values in ((True, drawn), (False, mean)):
             self._values[training] = None if values is None else values.detach().split(widths)
@@ -35,7 +35,7 @@ class Gating:
 
     @contextmanager
     def changed(self, change: Change | None) -> Iterator[None]:
-        """Another change of the outputs meanwhile."""
+        """Apply another change to the outputs within the context."""
         before, self._change = self._change, change
         try:
             yield
@@ -43,30 +43,30 @@ class Gating:
             self._change = before
 
     def by(self, values: Tensor) -> Change:
-        """Multiplies by values (S,) through which gradients flow; the tables get none."""
+        """Multiply by values (S,) that receive gradients; the tables receive none."""
         parts = values.split(self.tables.layout.widths)
 
         def change(site: Site, output: Tensor) -> Tensor:
             factor = site.cut(parts).to(output.device)
-            if output.dtype in HALF:  # sums of many small numbers: the gradient is summed in single precision
+            if output.dtype in HALF:  # the gradient sums many small values: sum in single precision
                 return (output.detach().float() * factor).to(output.dtype)
             return output.detach() * factor.to(output.dtype)
 
         return change
 
     def remove(self) -> None:
-        """Takes the hooks off."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
     def _hook(self, site: Site) -> RemovableHandle:
         if any(isinstance(hook, _Hook) for hook in site.module._forward_hooks.values()):
-            raise SettingsError(f"Table '{site.name}' has a pruner already. Call remove() on that one first.")
+            raise SettingsError(f"Table '{site.name}' already has a pruner. Call remove() on that pruner first.")
         return site.module.register_forward_hook(_Hook(self, site))
 
     def seen(self, site: Site, output: Tensor, training: bool) -> Tensor:
-        """What the model sees of a table's output."""
+        """Return the output of a table as the model sees it."""
         if self._change is not None:
             return self._change(site, output)
         values = self._values[training]
@@ -79,7 +79,7 @@ class Gating:
 
 
 class _Hook:
-    """A hook that a copy of the model shares with the model, instead of copying gate and all."""
+    """A hook that a deep copy of the model shares, so that the gate is not copied."""
 
     def __init__(self, gating: Gating, site: Site) -> None:
         self._gating, self._site = gating, site

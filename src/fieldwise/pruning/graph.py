@@ -1,7 +1,7 @@
-"""A pass over a graph: values that are 0 but at known places stay narrow from the table to the layer that reads them.
+"""A graph pass that keeps values narrow from a table to the layer that reads them, if all other places are 0.
 
-A value is followed as long as what is not 0 in it is known: through concatenations, stacks, views, products, sums and
-functions that leave 0 at 0, into the next layer. What cannot be followed is scattered again.
+The pass tracks a value while its nonzero places are known: through concatenations, stacks, views, products, sums and
+functions with f(0) = 0, into the next layer. A value that cannot be tracked is scattered to the full width.
 """
 
 import operator
@@ -27,12 +27,12 @@ _ZEROS: Final = {aten.new_zeros.default, aten.zeros.default}
 
 @dataclass(frozen=True)
 class Spread:
-    """A value that is 0 but at some places of its last axes."""
+    """A value that is 0 except at some places of its last axes."""
 
     narrow: fx.Node | None
-    """(.., live); None where nothing is live."""
+    """Node of shape (.., live); None if nothing is live."""
     live: tuple[int, ...]
-    """The place of each narrow number, counted through the last axes."""
+    """The flat index of each live value in the last axes."""
     tail: tuple[int, ...]
     """The sizes of the last axes."""
 
@@ -47,7 +47,7 @@ class Folder:
         self._made = 0
 
     def run(self) -> None:
-        """Folds in place."""
+        """Fold the graph in place."""
         for node in list(self._graph.nodes):
             if node.op == "call_function":
                 with self._graph.inserting_before(node):
@@ -60,7 +60,7 @@ class Folder:
         self._module.recompile()
 
     def _folded(self, node: fx.Node) -> bool:
-        """Whether a node's value is known as a spread, or was computed from one."""
+        """Return whether a node's value is a known spread, or was computed from one."""
         found = self._source(node)
         if found is None and any(arg in self._spreads for arg in node.all_input_nodes):
             for rule in (self._joined, self._viewed, self._mapped, self._taken, self._multiplied):
@@ -76,7 +76,7 @@ class Folder:
         return True
 
     def _source(self, node: fx.Node) -> Spread | None:
-        """Zeros, and narrow values that are scattered along the last axis."""
+        """Track zeros, and narrow values scattered along the last axis."""
         shape = _shape(node)
         if node.target in _ZEROS and shape and isinstance(shape[-1], int):
             return Spread(None, (), (shape[-1],))
@@ -95,7 +95,7 @@ class Folder:
         return Spread(inner, tuple(order[k] for k in range(size)), (len(places),))
 
     def _joined(self, node: fx.Node) -> Spread | None:
-        """Concatenations and stacks."""
+        """Track concatenations and stacks."""
         if node.target not in (aten.cat.default, aten.stack.default):
             return None
         parts: list[fx.Node] = cast(Any, node.args[0])
@@ -126,7 +126,7 @@ class Folder:
         return Spread(joined, tuple(live), tail)
 
     def _viewed(self, node: fx.Node) -> Spread | None:
-        """Other shapes of the last axes."""
+        """Track changes of shape in the last axes."""
         if node.target not in _VIEWS:
             return None
         given = node.all_input_nodes[0]
@@ -138,7 +138,7 @@ class Folder:
         return Spread(spread.narrow, spread.live, tuple(after[lead:]))
 
     def _mapped(self, node: fx.Node) -> Spread | None:
-        """Functions with f(0) = 0, number by number."""
+        """Track elementwise functions with f(0) = 0."""
         first, others = node.args[0] if node.args else None, node.args[1:]
         if not isinstance(first, fx.Node) or first not in self._spreads or any(isinstance(o, fx.Node) for o in others):
             return None
@@ -150,7 +150,7 @@ class Folder:
         return Spread(self._call(node.target, spread.narrow, *others, **node.kwargs), spread.live, spread.tail)
 
     def _multiplied(self, node: fx.Node) -> Spread | bool | None:
-        """Products and sums of two values, and products with weights."""
+        """Track products and sums of two values, and products with weights."""
         if node.target in {aten.linear.default, aten.matmul.default, aten.mm.default}:
             return self._weighed(node)
         if node.target not in _TIMES | _PLUS or node.kwargs or len(node.args) != 2:
@@ -173,14 +173,14 @@ class Folder:
         return None
 
     def _at(self, node: fx.Node, like: Spread) -> fx.Node:
-        """A value of the full width at the live places of another."""
+        """Gather a value of the full width at the live places of another."""
         full = self._scattered(node)
         if len(like.tail) > 1:
             full = self._call(aten.flatten.using_ints, full, len(_shape(node)) - len(like.tail))
         return self._call(aten.index_select.default, full, -1, self._place(list(like.live)))
 
     def _weighed(self, node: fx.Node) -> bool | None:
-        """A matrix product with a weight keeps the rows or columns of what is live."""
+        """Reduce a matrix product with a weight to the live rows or columns."""
         given, weight = node.args[0], node.args[1]
         if not isinstance(given, fx.Node) or given not in self._spreads or len(self._spreads[given].tail) != 1:
             return None
@@ -195,7 +195,7 @@ class Folder:
         return True
 
     def _taken(self, node: fx.Node) -> bool | None:
-        """A gather of live places only."""
+        """Track a gather that reads only live places."""
         given = node.args[0]
         if node.target is not aten.index_select.default or not isinstance(given, fx.Node):
             return None
@@ -214,14 +214,14 @@ class Folder:
         return True
 
     def _scatter_arguments(self, node: fx.Node) -> None:
-        """A consumer that cannot be followed gets values of the full width."""
+        """Give full-width values to a consumer that the pass cannot track."""
         for given in node.all_input_nodes:
             if given in self._spreads:
                 with self._graph.inserting_before(node):
                     node.replace_input_with(given, self._scattered(given))
 
     def _scattered(self, node: fx.Node) -> fx.Node:
-        """A spread as a value of the full width; made once, where it is first needed."""
+        """Return a spread as a value of the full width; it is created once, at its first use."""
         spread = self._spreads.get(node)
         if spread is None or spread.narrow is None or self._source(node) is not None:
             return node
@@ -243,7 +243,7 @@ class Folder:
         return self._full[node]
 
     def _call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """A new node, with the value it has in a trace."""
+        """Add a node, with its value in a trace."""
         node = self._graph.call_function(target, args, kwargs)
         values, named = fx.map_arg(args, _value), fx.map_arg(kwargs, _value)
         node.meta["val"] = target(*values, **named)
@@ -253,7 +253,7 @@ class Folder:
         return self._store(torch.tensor(places))
 
     def _store(self, value: Tensor) -> fx.Node:
-        """A constant or weight of the folded module."""
+        """Return a constant or weight of the folded module."""
         name = f"folded_{self._made}"
         self._made += 1
         home = next((p.device for p in self._module.parameters()), torch.device("cpu"))
@@ -267,24 +267,24 @@ class Folder:
         return node
 
     def _weight(self, node: Any) -> Tensor | None:
-        """A stored tensor."""
+        """Store a tensor and return its node."""
         if not isinstance(node, fx.Node) or node.op != "get_attr":
             return None
         found = operator.attrgetter(str(node.target))(self._module)
         return found if isinstance(found, Tensor) else None
 
     def _constant(self, node: Any) -> Tensor | None:
-        """A stored tensor of integers."""
+        """Store a tensor of integers and return its node."""
         found = self._weight(node)
         return None if found is None or found.is_floating_point() else found
 
 
 def _value(node: fx.Node) -> Any:
-    """What a node is in a trace."""
+    """Return the value of a node in a trace."""
     return node.meta["val"]
 
 
 def _shape(node: fx.Node) -> tuple[Any, ...]:
-    """The sizes of a node's value; free ones are symbols."""
+    """Return the sizes of a node's value; free sizes are symbols."""
     value = node.meta.get("val")
     return tuple(value.shape) if isinstance(value, Tensor) else ()

@@ -1,4 +1,4 @@
-"""Which dense layers can be narrower, and the modules that stand for them."""
+"""Decide which dense layers can be narrowed, and build their replacements."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from fieldwise.pruning.probe import Dropped, Probe, Seen, axis_of
 from fieldwise.pruning.sites import Site, Table
 
 ROUNDS = 6
-"""A layer's dead inputs make outputs before it dead, so looking is repeated, at most this often."""
+"""Maximum number of probe passes: dead inputs of a layer make outputs of earlier layers dead."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A layer, and the narrow module that may stand for it."""
+    """A layer, and the narrow module that may replace it."""
 
     name: str
     layer: nn.Module
@@ -28,7 +28,7 @@ class Plan:
 
 
 def dense_plans(model: nn.Module, gating: Gating, mask: Mask, example: Example) -> tuple[list[Plan], dict[str, str]]:
-    """Plans for all layers with dead ends, and why others stay whole."""
+    """Return a plan for each layer with dead features, and the reasons why others keep their full width."""
     layers, refused = _layers(model)
     watched = {**layers, **{name: model.get_submodule(name) for name in refused}}
     probe = Probe(model, gating, example, watched)
@@ -57,7 +57,7 @@ def dense_plans(model: nn.Module, gating: Gating, mask: Mask, example: Example) 
 
 
 def _layers(model: nn.Module) -> tuple[dict[str, nn.Module], dict[str, str]]:
-    """Layers that can be narrowed, and modules with weights that cannot."""
+    """Return the layers that can be narrowed, and the modules with weights that cannot."""
     holders: dict[int, int] = {}
     for module in model.modules():
         for weight in module.parameters(recurse=False):
@@ -77,7 +77,7 @@ def _layers(model: nn.Module) -> tuple[dict[str, nn.Module], dict[str, str]]:
         elif any(holders[id(weight)] > 1 for weight in own):
             refused[name] = "its weight is tied to another module's"
         elif isinstance(module, Conv) and (module.groups != 1 or module.padding_mode != "zeros"):
-            refused[name] = "a convolution in groups, or padded otherwise than by zeros"
+            refused[name] = "a grouped convolution, or one whose padding is not zeros"
         elif module._forward_pre_hooks:
             refused[name] = "hooks compute its weight"
         elif isinstance(module, Norm) and module.running_mean is None:
@@ -90,7 +90,7 @@ def _layers(model: nn.Module) -> tuple[dict[str, nn.Module], dict[str, str]]:
 def _constants(
     model: nn.Module, gating: Gating, mask: Mask, example: Example, layers: dict[str, nn.Module]
 ) -> dict[str, Tensor]:
-    """The first row that each layer gets from the masked model; constant inputs have their value there."""
+    """Return the first input row of each layer in the masked model; it holds the values of constant inputs."""
     found: dict[str, Tensor] = {}
     device = next(model.parameters()).device
     parts = torch.from_numpy(mask.vector).to(device).split(mask.full.widths)
@@ -120,7 +120,7 @@ def _constants(
 
 
 def _droppable(layer: nn.Module, values: Tensor) -> Tensor:
-    """Inputs that may go where they are constant; at the edges of a convolution only zeros are like its padding."""
+    """Return the constant inputs that can be removed; for a convolution, only zeros, which match its padding."""
     return values == 0 if isinstance(layer, Conv) else torch.isfinite(values)
 
 
@@ -143,7 +143,7 @@ def _plan(name: str, layer: nn.Module, dropped: Tensor | None, dead: Tensor, val
 
 
 def _linear(layer: nn.Linear, inputs: list[int], outputs: list[int], gone: Tensor, values: Tensor) -> NarrowLinear:
-    """A narrow layer whose bias holds what constant inputs added."""
+    """Return a narrow layer whose bias includes the contribution of constant inputs."""
     added = layer.weight.detach().double()[outputs][:, gone] @ values[gone]
     before: Tensor | None = layer.bias
     small = NarrowLinear(layer, inputs, outputs, bool((added != 0).any()) or before is not None)

@@ -1,6 +1,6 @@
-"""Modules that store what is live, and take and give tensors of the full width.
+"""Modules that store only live weights, with inputs and outputs of the full width.
 
-No forward code can tell them from the modules they replace. All but the weights follows from a description in JSON.
+Forward code works with them as with the modules they replace. Weights and a JSON description restore them.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 def shallow(module: nn.Module) -> Any:
-    """A second module with the same attributes and no hooks; tensors are shared, containers are not."""
+    """Return a new module with the same attributes and no hooks; tensors are shared, containers are not."""
     twin = module.__class__.__new__(module.__class__)
     twin.__dict__.update(module.__dict__)
     for name in ("_parameters", "_buffers", "_modules"):
@@ -34,30 +34,30 @@ def shallow(module: nn.Module) -> Any:
 
 
 def renewed(weight: Tensor, like: Tensor) -> nn.Parameter:
-    """A parameter of its own."""
+    """Return a new parameter with a copy of the values."""
     return nn.Parameter(weight.detach().clone().contiguous(), requires_grad=like.requires_grad)
 
 
 def home(module: nn.Module) -> torch.device:
-    """Where a module's constants belong: beside its weights, unless these have no numbers yet."""
+    """Return the device for a module's constants: that of its weights, unless they are on the meta device."""
     device = next((tensor.device for tensor in (*module.parameters(), *module.buffers())), torch.device("cpu"))
     return torch.device("cpu") if device.type == "meta" else device
 
 
 class Scatter(nn.Module):
-    """From live features back to all of them, along one axis; the rest is 0."""
+    """Scatters live features to the full size along one axis; the rest is 0."""
 
     places: Tensor
 
     def __init__(self, live: Sequence[int], size: int, axis: int = -1) -> None:
         super().__init__()
         self.live, self.size, self.axis = list(live), size, axis
-        places = torch.full((size,), len(self.live), dtype=torch.long, device="cpu")  # whatever the default device is
+        places = torch.full((size,), len(self.live), dtype=torch.long, device="cpu")  # not the default device
         places[self.live] = torch.arange(len(self.live), device="cpu")
         self.register_buffer("places", places, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(.., live, ..) to (.., size, ..)."""
+        """Map (.., live, ..) to (.., size, ..)."""
         if len(self.live) == self.size:
             return x
         after = -self.axis - 1 if self.axis < 0 else x.dim() - 1 - self.axis
@@ -66,7 +66,7 @@ class Scatter(nn.Module):
 
 
 class Gather(nn.Module):
-    """The live features of an input, along one axis."""
+    """Gathers the live features of an input along one axis."""
 
     places: Tensor
 
@@ -76,12 +76,12 @@ class Gather(nn.Module):
         self.register_buffer("places", torch.tensor(self.live, dtype=torch.long, device="cpu"), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(.., size, ..) to (.., live, ..)."""
+        """Map (.., size, ..) to (.., live, ..)."""
         return x if len(self.live) == self.size else x.index_select(self.axis, self.places)
 
 
 class NarrowTable(nn.Module):
-    """A table of the kept columns behind a scatter to the full width."""
+    """A table of the kept columns, followed by a scatter to the full width."""
 
     def __init__(self, table: Table, kept: Sequence[int], weight: nn.Parameter | None = None) -> None:
         super().__init__()
@@ -95,17 +95,17 @@ class NarrowTable(nn.Module):
         self.train(table.training)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """As the full table, with zeros for the columns that went."""
+        """Return what the full table returns, with zeros in dropped columns."""
         found: Tensor = self.scatter(self.table(*args, **kwargs))
         return found
 
     def description(self) -> Description:
-        """What, beside weights, tells this module."""
+        """Return everything except weights that defines this module."""
         return {"kind": "table", "kept": self.scatter.live}
 
 
 def kept_columns(table: Table, kept: Sequence[int]) -> Tensor:
-    """Columns of a table as its forward reads them: rows above `max_norm` are scaled by their full norm first."""
+    """Return columns of a table as its forward reads them, with `max_norm` applied to full rows."""
     weight = table.weight.detach()
     if table.max_norm is not None and not weight.is_meta:
         norms = weight.norm(table.norm_type, 1, keepdim=True)
@@ -114,7 +114,7 @@ def kept_columns(table: Table, kept: Sequence[int]) -> Tensor:
 
 
 class NarrowFields(nn.Module):
-    """Our embedding of all fields with the kept columns only, behind a scatter to the full width."""
+    """A `FieldEmbedding` of the kept columns, followed by a scatter to the full width."""
 
     def __init__(self, full: FieldEmbedding, kept: Sequence[int]) -> None:
         super().__init__()
@@ -129,17 +129,17 @@ class NarrowFields(nn.Module):
         self.scatter = Scatter(kept, full.layout.columns).to(home(full))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """As the full embedding, with zeros for the columns that went."""
+        """Return what the full embedding returns, with zeros in dropped columns."""
         found: Tensor = self.scatter(self.table(ids))
         return found
 
     def description(self) -> Description:
-        """What, beside weights, tells this module."""
+        """Return everything except weights that defines this module."""
         return {"kind": "table", "kept": self.scatter.live}
 
 
 class NoTable(nn.Module):
-    """What is left of a table that keeps no column: zeros of its output's shape."""
+    """Replaces a table that keeps no column: returns zeros of the output's shape."""
 
     like: Tensor
 
@@ -156,14 +156,14 @@ class NoTable(nn.Module):
         self.register_buffer("like", torch.zeros(0, dtype=weight.dtype, device=home(table)), persistent=False)
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Tensor:  # noqa: A002
-        """Zeros; ids are not read."""
+        """Return zeros; the values of ids are not used."""
         if not self._pools:
             return self.like.new_zeros((*input.shape, self.embedding_dim))
         bags = input.shape[0] if offsets is None else offsets.shape[0] - int(self._last)
         return self.like.new_zeros((bags, self.embedding_dim))
 
     def description(self) -> Description:
-        """What, beside weights, tells this module."""
+        """Return everything except weights that defines this module."""
         return {"kind": "table", "kept": []}
 
 
@@ -184,12 +184,12 @@ class NarrowLinear(nn.Module):
         self.train(layer.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the full layer, with zeros for dead outputs."""
+        """Return what the full layer returns, with zeros in dead outputs."""
         found: Tensor = self.scatter(functional.linear(self.gather(x), self.weight, self.bias))
         return found
 
     def description(self) -> Description:
-        """What, beside weights, tells this module."""
+        """Return everything except weights that defines this module."""
         ends = {"inputs": self.gather.live, "outputs": self.scatter.live}
         return {"kind": "linear", **ends, "bias": self.bias is not None}
 
@@ -211,17 +211,17 @@ class NarrowConv(nn.Module):
         self.train(layer.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the full layer, with zeros for dead outputs."""
+        """Return what the full layer returns, with zeros in dead outputs."""
         found: Tensor = self.scatter(self.layer(self.gather(x)))
         return found
 
     def description(self) -> Description:
-        """What, beside weights, tells this module."""
+        """Return everything except weights that defines this module."""
         return {"kind": "conv", "inputs": self.gather.live, "outputs": self.scatter.live}
 
 
 class NarrowNorm(nn.Module):
-    """A batch normalization of the features that somebody reads."""
+    """A batch normalization of the features that a later layer reads."""
 
     def __init__(self, layer: Norm, live: Sequence[int]) -> None:
         super().__init__()
@@ -237,12 +237,12 @@ class NarrowNorm(nn.Module):
         self.train(layer.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the full layer, with zeros for dead features."""
+        """Return what the full layer returns, with zeros in dead features."""
         found: Tensor = self.scatter(self.layer(self.gather(x)))
         return found
 
     def description(self) -> Description:
-        """What, beside weights, tells this module."""
+        """Return everything except weights that defines this module."""
         return {"kind": "norm", "live": self.scatter.live}
 
 

@@ -1,10 +1,10 @@
-"""Finds which inputs of a layer are constant, and which outputs nothing depends on, once columns are gone.
+"""Find the constant inputs and the unused outputs of each layer once columns are dropped.
 
-What follows from the model's structure is told from accidents of its weights by drawing all weights at random, giving
-the tables' outputs as noise, and replacing functions with flat pieces or ends (ReLU, sigmoid) by others. An input is
-constant where it is the same in every row of every draw; an output is dead where its gradient is exactly 0. What is so
-with all columns there too is an accident of the example (a sequence that is padded in every row), so only what the mask
-adds counts.
+The result must depend on the structure of the model, not on its current weights. So each draw uses random weights and
+noise as table outputs, and replaces functions with flat parts (ReLU, sigmoid) by smooth ones. An input is constant if
+it is equal in all rows of all draws. An output is dead if its gradient is exactly 0. The example itself may cause
+either, such as a sequence with padding in every row, so features that are constant or dead with all columns present do
+not count.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,22 +40,22 @@ _KINKED = {
 
 
 class Smooth(TorchFunctionMode):
-    """Functions with flat pieces or flat ends become functions without any, with the same value at 0."""
+    """Replaces functions with flat parts by strictly monotonic ones with the same value at 0."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls the function, or its smooth stand-in."""
+        """Call the function, or its smooth replacement."""
         kwargs = kwargs or {}
         if function in _KINKED:
             x = args[0] if args else kwargs.get("input")
             if isinstance(x, Tensor) and x.is_floating_point():
                 rest = {name: value for name, value in kwargs.items() if name not in ("input", "inplace")}
                 at_zero = function(torch.zeros_like(x), *args[1:], **rest)
-                return at_zero + x + x.sin() / 2  # its slope is nowhere 0, however large numbers become
+                return at_zero + x + x.sin() / 2  # its slope is never 0, even for large inputs
         return function(*args, **kwargs)
 
 
 def axis_of(layer: nn.Module) -> int:
-    """The axis of a layer's features."""
+    """Return the feature axis of a layer."""
     if isinstance(layer, Norm):
         return 1
     return 1 - layer.weight.dim() if isinstance(layer, Conv) else -1
@@ -63,24 +63,24 @@ def axis_of(layer: nn.Module) -> int:
 
 @dataclass
 class Seen:
-    """What the draws say of one layer."""
+    """Result of the draws for one layer."""
 
     constant: Tensor
-    """Inputs that never change, (features,)."""
+    """Constant inputs, boolean (features,)."""
     dead: Tensor
-    """Outputs whose gradient is 0, (features,)."""
+    """Outputs whose gradient is 0, boolean (features,)."""
 
     def beyond(self, other: "Seen") -> "Seen":
-        """What is so here and not there."""
+        """Return the features that are constant or dead here but not in the other result."""
         return Seen(self.constant & ~other.constant, self.dead & ~other.dead)
 
 
 Dropped = dict[str, Tensor]
-"""For a layer's name, its inputs that are left out already, (features,)."""
+"""Maps a layer's name to its inputs that are already removed, boolean (features,)."""
 
 
 class Probe:
-    """Draws of one model on one example."""
+    """Runs random draws of one model on one example."""
 
     def __init__(self, model: nn.Module, gating: Gating, example: Example, layers: dict[str, nn.Module]) -> None:
         self._model, self._gating, self._example, self._layers = model, gating, example, layers
@@ -88,10 +88,10 @@ class Probe:
         self._dtype = torch.float64
 
     def look(self, live: Tensor, dropped: Dropped) -> dict[str, Seen]:
-        """Every layer that runs, where only `live` columns (S,) are not 0."""
+        """Probe every layer that runs, with all columns 0 except the `live` ones (S,)."""
         try:
             return self._look(live, dropped)
-        except (RuntimeError, TypeError):  # a forward that makes single-precision tensors of its own
+        except (RuntimeError, TypeError):  # for a forward that creates single-precision tensors
             if self._dtype == torch.float32:
                 raise
             self._dtype = torch.float32
@@ -132,7 +132,7 @@ class Probe:
                     seen.dead &= False
                     return output
                 output.register_hook(lambda grad: _note(seen, grad.movedim(axis, -1).flatten(0, -2)))
-                return output.clone()  # what changes it in place must not change what was seen
+                return output.clone()  # a later in-place change must not affect the record
 
             return hook
 
@@ -147,12 +147,12 @@ class Probe:
             stack.enter_context(Smooth())
             example = self._example.map(lambda t: t.to(self._dtype) if t.is_floating_point() else t)
             weights = self._weights()
-            for _ in range(2):  # a second time, so that an example of one row tells what is constant
+            for _ in range(2):  # run twice, so that an example of one row also shows what is constant
                 self._backward(functional_call(self._model, weights, example.args, dict(example.kwargs)))
         return found
 
     def _backward(self, given: Any) -> None:
-        """Gradients of a random sum of all outputs."""
+        """Backpropagate a random weighted sum of all outputs."""
         outs = [out for out in floats(given, type(self._model).__name__) if out.requires_grad]
         terms = [(out.double() * self._randn(out.shape, out.device, torch.float64)).sum() for out in outs]
         if terms:
@@ -162,7 +162,7 @@ class Probe:
         return torch.randn(shape, generator=self._random, dtype=torch.float64).to(device, dtype)
 
     def _weights(self) -> dict[str, Tensor]:
-        """Random stand-ins for all weights but the tables', of a size that keeps numbers near 1."""
+        """Return random values for all weights except the tables', scaled to keep activations near 1."""
         found: dict[str, Tensor] = {}
         tables = [module for module in self._model.modules() if isinstance(module, (Table, FieldEmbedding))]
         done = {id(weight) for table in tables for weight in table.parameters()}
@@ -192,7 +192,7 @@ class Probe:
 
     @contextmanager
     def _noise(self, live: Tensor) -> Iterator[None]:
-        """Tables give noise, which is 0 in columns that are not live."""
+        """Replace table outputs by noise that is 0 in columns that are not live."""
         parts = live.split(self._gating.tables.layout.widths)
 
         def change(site: Site, output: Tensor) -> Tensor:
@@ -213,12 +213,12 @@ class Probe:
 
 
 def _note(seen: Seen, grads: Tensor) -> None:
-    """Whoever gets a gradient is not dead."""
+    """Mark features that receive a gradient as not dead."""
     seen.dead &= (grads == 0).all(0)
 
 
 def _without(dropped: Tensor, axis: int) -> Callable[[nn.Module, Any], Any]:
-    """A hook that hides inputs from a layer."""
+    """Return a hook that sets removed inputs of a layer to 0."""
 
     def hook(_: nn.Module, args: Any) -> Any:
         shape = [1] * args[0].dim()

@@ -1,4 +1,4 @@
-"""Stores a compact model as weights and JSON, and builds it again without the full model's weights."""
+"""Store a compact model as weights and JSON, and rebuild it without the weights of the full model."""
 
 import json
 from collections.abc import Mapping
@@ -28,20 +28,20 @@ FORMAT: Final = "fieldwise-compact/1"
 
 
 def describe(small: nn.Module) -> Description:
-    """Which modules of a compact model are narrow, and what they keep: plain values for JSON."""
+    """Describe the narrow modules of a compact model and the columns they keep, as JSON values."""
     modules = {name: module.description() for name, module in small.named_modules() if isinstance(module, NARROW)}
     return {"format": FORMAT, "modules": modules}
 
 
 def rebuild(model: nn.Module, description: Mapping[str, Any] | str, state: Mapping[str, Tensor]) -> nn.Module:
-    """A compact model from a new model of the full widths, its description and its `state_dict`.
+    """Rebuild a compact model from a new model of full width, a description and a `state_dict`.
 
-    The new model's numbers are not used: made under `torch.device("meta")`, it takes no memory.
+    The weights of the new model are not used. Built under `torch.device("meta")`, it takes no memory.
     """
     values = json.loads(description) if isinstance(description, str) else description
     if values.get("format") != FORMAT:
         raise MaskError(
-            f"Not a compact model: format {values.get('format')!r}. Allowed: {FORMAT!r}, what describe() gives."
+            f"Not a compact model: format {values.get('format')!r}. Allowed: {FORMAT!r}. Store what describe() returns."
         )
     swaps: dict[nn.Module, nn.Module] = {}
     tied: dict[int, nn.Parameter] = {}
@@ -50,7 +50,7 @@ def rebuild(model: nn.Module, description: Mapping[str, Any] | str, state: Mappi
             old = model.get_submodule(name)
         except AttributeError as error:
             raise MaskError(
-                f"{type(model).__name__} has no '{name}'. Build it as the compact model's was built."
+                f"{type(model).__name__} has no '{name}'. Build the model with the same settings as the compact one."
             ) from error
         swaps[old] = _narrow(name, old, entry, tied)
     device = next((tensor.device for tensor in state.values()), torch.device("cpu"))
@@ -60,10 +60,10 @@ def rebuild(model: nn.Module, description: Mapping[str, Any] | str, state: Mappi
     except RuntimeError as error:
         line = " ".join(str(error).split())
         raise MaskError(
-            f"The weights do not fit {type(model).__name__}: {line[:300]}. Store and load both together."
+            f"The weights do not fit {type(model).__name__}: {line[:300]}. Load the weights stored with it."
         ) from error
     for module in small.modules():
-        if isinstance(module, NARROW):  # their places are not stored
+        if isinstance(module, NARROW):  # the state_dict does not store their index buffers
             _settle(module, device)
     lost = [name for name, tensor in small.named_buffers() if tensor.is_meta]
     if lost:
@@ -81,7 +81,7 @@ def _settle(module: nn.Module, device: torch.device) -> None:
 
 
 def _narrow(name: str, old: nn.Module, entry: Mapping[str, Any], tied: dict[int, nn.Parameter]) -> nn.Module:
-    """The narrow module that an entry describes."""
+    """Return the narrow module that an entry describes."""
     kind = entry.get("kind")
     if kind == "table" and isinstance(old, Table | FieldEmbedding):
         kept = list(entry["kept"])
@@ -99,5 +99,5 @@ def _narrow(name: str, old: nn.Module, entry: Mapping[str, Any], tied: dict[int,
     elif kind == "norm" and isinstance(old, Norm):
         new = NarrowNorm(old, entry["live"])
     else:
-        raise MaskError(f"'{name}' is a {type(old).__name__}, described as {kind!r}. Build the model as it was built.")
+        raise MaskError(f"'{name}' is a {type(old).__name__}, but the description says {kind!r}. Build the same model.")
     return new

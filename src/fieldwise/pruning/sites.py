@@ -1,4 +1,4 @@
-"""Finds the tables of a module, and lays their columns out as fields."""
+"""Find the tables of a module, and arrange their columns as fields."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,25 +18,25 @@ Table = nn.Embedding | nn.EmbeddingBag
 
 @dataclass(frozen=True)
 class Site:
-    """A module whose output's last axis holds the columns of one field, or of several side by side."""
+    """A module whose output's last axis holds the columns of one field, or of several concatenated fields."""
 
     name: str
     """The module's path in the model."""
     module: nn.Module
     fields: tuple[int, ...]
-    """Which fields of the layout, in the order of the output's columns."""
+    """Indices of its fields in the layout, in the order of the output's columns."""
 
     def cut(self, values: Sequence[Tensor]) -> Tensor:
-        """The module's share of values that are split by field."""
+        """Select this module's part of values that are split by field."""
         return values[self.fields[0]] if len(self.fields) == 1 else torch.cat([values[j] for j in self.fields])
 
     def kept(self, mask: Mask) -> list[int]:
-        """The columns of the module's output that a mask keeps."""
+        """Return the columns of the module's output that a mask keeps."""
         starts = _starts(mask.full.widths[j] for j in self.fields)
         return [start + k for start, j in zip(starts, self.fields, strict=False) for k in mask.kept[j]]
 
     def tables(self) -> Iterator[tuple[int, Tensor]]:
-        """Each field and its weights (rows, width)."""
+        """Yield each field and its weights (rows, width)."""
         if isinstance(self.module, FieldEmbedding):
             for place, j in enumerate(self.fields):
                 if self.module.layout.widths[place]:
@@ -47,8 +47,8 @@ class Site:
 
 
 @dataclass(frozen=True)
-class LeftAlone:
-    """A table that the search does not touch."""
+class Skipped:
+    """A table that the search does not prune."""
 
     name: str
     rows: int
@@ -62,14 +62,14 @@ class Tables:
 
     layout: Layout
     sites: tuple[Site, ...]
-    left: tuple[LeftAlone, ...]
+    left: tuple[Skipped, ...]
 
     def paths(self, field: int) -> list[str]:
-        """The modules that give a field's columns."""
+        """Return the paths of the modules that output a field's columns."""
         return [site.name for site in self.sites if field in site.fields]
 
     def lines(self, mask: Mask | None = None) -> list[str]:
-        """A table for people: every field with its size, and what is left alone."""
+        """Format a text table: each field with its size, then the skipped tables."""
         schema, widths = self.layout.schema, self.layout.widths
         size = max(len("field"), *(len(name) for name in schema.names))
         head = f"{'field':{size}}  {'rows':>10}  {'width':>5}{'  kept' if mask else ''}  module"
@@ -80,53 +80,53 @@ class Tables:
             found.append(f"{field.name:{size}}  {field.cardinality:10,}  {widths[j]:5}{kept}  {paths}")
         for why, many in Counter(table.why for table in self.left).items():
             numbers = sum(table.rows * table.width for table in self.left if table.why == why)
-            found.append(f"left alone, {why}: {many} tables, {numbers:,} parameters")
+            found.append(f"skipped, {why}: {many} tables, {numbers:,} parameters")
         return found
 
 
 def find(
     model: nn.Module, fields: Mapping[str, str | Sequence[str]] | None, exclude: Sequence[str], width_one: bool
 ) -> Tables:
-    """All tables of a module: one field for each weight, under one name, whoever reads it."""
-    alone: list[LeftAlone] = []
+    """Find all tables of a module; each distinct weight becomes one field."""
+    skipped: list[Skipped] = []
     single: list[tuple[str, Table]] = []
     many: list[tuple[str, FieldEmbedding]] = []
     for name, module in model.named_modules():
         if isinstance(module, FieldEmbedding):
             why = _why_not(name, max(module.layout.widths), exclude, width_one)
             if why:
-                alone.append(LeftAlone(name, module.layout.params, 1, why))
+                skipped.append(Skipped(name, module.layout.params, 1, why))
             else:
                 many.append((name, module))
         elif isinstance(module, Table):
             rows, width = module.weight.shape
             why = _why_not(name, width, exclude, width_one)
             if why:
-                alone.append(LeftAlone(name, rows, width, why))
+                skipped.append(Skipped(name, rows, width, why))
             else:
                 single.append((name, module))
-    _check_patterns(exclude, [table.name for table in alone])
+    _check_patterns(exclude, [table.name for table in skipped])
     if not single and not many:
-        raise SettingsError(_nothing(model, alone))
+        raise SettingsError(_nothing(model, skipped))
     groups = _grouped(single, fields or {})
-    return _laid_out(groups, many, tuple(alone))
+    return _laid_out(groups, many, tuple(skipped))
 
 
 def _why_not(name: str, width: int, exclude: Sequence[str], width_one: bool) -> str:
-    """Why a table is left alone; empty where it is not."""
+    """Return why a table is skipped, or an empty string if it is not."""
     if any(fnmatchcase(name, pattern) for pattern in exclude):
         return "excluded"
     return "width 1" if width == 1 and not width_one else ""
 
 
-def _nothing(model: nn.Module, alone: Sequence[LeftAlone]) -> str:
+def _nothing(model: nn.Module, skipped: Sequence[Skipped]) -> str:
     kind = type(model).__name__
-    if alone:
-        reasons = ", ".join(sorted({table.why for table in alone}))
-        return f"All {len(alone)} tables of {kind} are left alone ({reasons}). Exclude fewer, or set width_one=True."
+    if skipped:
+        reasons = ", ".join(sorted({table.why for table in skipped}))
+        return f"All {len(skipped)} tables of {kind} are skipped ({reasons}). Exclude fewer, or set width_one=True."
     return (
-        f"{kind} holds no tables. Allowed: nn.Embedding, nn.EmbeddingBag, FieldEmbedding, and TorchRec's unsharded "
-        "collections of them. Bare parameters given to functional.embedding are not found: make them nn.Embedding."
+        f"{kind} contains no tables. Allowed: nn.Embedding, nn.EmbeddingBag, FieldEmbedding, and TorchRec's unsharded "
+        "collections of them. Bare parameters passed to functional.embedding are not found: use nn.Embedding."
     )
 
 
@@ -134,7 +134,7 @@ def _check_patterns(exclude: Sequence[str], names: list[str]) -> None:
     for pattern in exclude:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise SettingsError(
-                f"exclude '{pattern}' fits no table. Name a module's path, or a pattern such as 'item.*'."
+                f"exclude '{pattern}' matches no table. Give a module path, or a pattern such as 'item.*'."
             )
 
 
@@ -142,7 +142,7 @@ Groups = list[tuple[str, list[tuple[str, Table]]]]
 
 
 def _grouped(single: list[tuple[str, Table]], fields: Mapping[str, str | Sequence[str]]) -> Groups:
-    """Tables by field: those the user grouped, those that share a weight, and the rest one by one."""
+    """Group tables by field: first the user's groups, then tables that share a weight, then single tables."""
     by_weight: dict[int, list[tuple[str, Table]]] = {}
     for name, table in single:
         by_weight.setdefault(id(table.weight), []).append((name, table))
@@ -153,11 +153,13 @@ def _grouped(single: list[tuple[str, Table]], fields: Mapping[str, str | Sequenc
         own = [same for same in left if any(fnmatchcase(name, pattern) for name, _ in same for pattern in wanted)]
         if not own:
             known = ", ".join(name for name, _ in single)
-            raise SettingsError(f"Field '{field}' names {wanted}, which fits no table that is free. Tables: {known}.")
+            raise SettingsError(
+                f"Field '{field}' names {wanted}, which matches no table that is still free. Tables: {known}."
+            )
         widths = {table.weight.shape[1] for same in own for _, table in same}
         if len(widths) > 1:
             raise SettingsError(
-                f"Field '{field}' groups tables of widths {sorted(widths)}. One gate needs one width: group others."
+                f"Field '{field}' groups tables of widths {sorted(widths)}. Allowed: one width. Split the group."
             )
         left = [same for same in left if not any(same is other for other in own)]
         groups.append((field, [pair for same in own for pair in same]))
@@ -165,7 +167,7 @@ def _grouped(single: list[tuple[str, Table]], fields: Mapping[str, str | Sequenc
     return groups + list(zip(names, left, strict=True))
 
 
-def _laid_out(groups: Groups, many: list[tuple[str, FieldEmbedding]], alone: tuple[LeftAlone, ...]) -> Tables:
+def _laid_out(groups: Groups, many: list[tuple[str, FieldEmbedding]], skipped: tuple[Skipped, ...]) -> Tables:
     order: list[Field] = []
     widths: list[int] = []
     sites: list[Site] = []
@@ -182,11 +184,11 @@ def _laid_out(groups: Groups, many: list[tuple[str, FieldEmbedding]], alone: tup
         for field, width in zip(module.layout.schema.fields, module.layout.widths, strict=True):
             order.append(Field(f"{path}.{field.name}" if clash else field.name, field.cardinality))
             widths.append(width)
-    return Tables(Layout(Schema(tuple(order)), tuple(widths)), tuple(sites), alone)
+    return Tables(Layout(Schema(tuple(order)), tuple(widths)), tuple(sites), skipped)
 
 
 def _short(paths: list[str], taken: set[str]) -> list[str]:
-    """For each path its shortest end that is no number and tells it from the others."""
+    """Return the shortest unique suffix of each path that does not start with a number."""
     ends = [[".".join(path.split(".")[-n:]) for n in range(1, path.count(".") + 2)] for path in paths]
     seen = Counter(end for each in ends for end in each)
     return [
@@ -203,7 +205,7 @@ def _starts(widths: Iterable[int]) -> list[int]:
 
 
 def without(tables: Tables, left: Mapping[int, str]) -> Tables:
-    """The same tables with some fields left alone, each for its reason; with a site all of its fields go."""
+    """Return the tables with some fields skipped, each with a reason; a site is skipped with all its fields."""
     gone = set(left) | {j for site in tables.sites if set(site.fields) & set(left) for j in site.fields}
     rest = [j for j in range(len(tables.layout.schema)) if j not in gone]
     schema, widths = tables.layout.schema, tables.layout.widths
@@ -214,8 +216,10 @@ def without(tables: Tables, left: Mapping[int, str]) -> Tables:
         for site in tables.sites
         if not set(site.fields) & gone
     )
-    alone = [
-        LeftAlone(schema.names[j], schema.cardinalities[j], widths[j], left.get(j, "shares a module with such"))
+    skipped = [
+        Skipped(
+            schema.names[j], schema.cardinalities[j], widths[j], left.get(j, "shares a module with a skipped field")
+        )
         for j in gone
     ]
-    return Tables(layout, sites, (*tables.left, *alone))
+    return Tables(layout, sites, (*tables.left, *skipped))

@@ -1,4 +1,4 @@
-"""What a model does with its tables on the example: tables whose weights it also reads directly are left alone."""
+"""Check how a model uses its tables on the example; skip tables whose weights it also reads directly."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from fieldwise.pruning.sites import Site, Tables, without
 
 
 def check_use(model: nn.Module, tables: Tables, example: Example) -> Tables:
-    """The tables that may be pruned, after one forward of the example."""
+    """Run the example once, and return the tables that can be pruned."""
     seen: set[int] = set()
 
     def hook_of(site: Site) -> Any:
@@ -19,7 +19,7 @@ def check_use(model: nn.Module, tables: Tables, example: Example) -> Tables:
             width = sum(tables.layout.widths[j] for j in site.fields)
             if not isinstance(output, Tensor) or output.shape[-1] != width:
                 raise SettingsError(
-                    f"Table '{site.name}' ({type(module).__name__}) does not give its {width} columns last. Exclude it."
+                    f"Table '{site.name}' ({type(module).__name__}) does not output {width} columns last. Exclude it."
                 )
             seen.update(site.fields)
             return output.detach()

@@ -1,7 +1,7 @@
-"""Which searches a user's training loop can drive.
+"""Adapt searches to a user's own training loop.
 
-The gates move as in our own loop. `sseds` and `rounds` collect what they need from the batches they are shown; the
-baselines need none. Searches that train a network of their own cannot be driven so, and say why.
+Gates update as in the built-in loop. `sseds` and `rounds` collect gradients from the batches of each step; the
+baselines need none. Searches that train their own network are not supported, and the error gives the reason.
 """
 
 from typing import Final
@@ -25,21 +25,23 @@ from fieldwise.searches.uniform import Uniform
 
 REFUSED: Final = {
     "AutoDim": "trains a supernet that mixes tables of several widths, in place of your model",
-    "OptEmbed": "trains a supernet with random widths and evaluates many masks on all validation rows",
+    "OptEmbed": "trains a supernet with random widths, and evaluates many masks on all validation rows",
     "PEP": "trains thresholds inside the tables, in place of your optimizer",
-    "Race": "retrains and judges several models: make one pruner for each search, and keep the best result",
+    "Race": "retrains and compares several models: create one pruner per search, and keep the best result",
 }
-"""Why a search cannot run in a loop that is not ours."""
+"""Why a search cannot run in a user's own loop."""
 
 
 def method_of(search: Search, tables: Tables, budget: Budget, steps: int | None, device: torch.device) -> Method:
-    """The search as a loop of the user's drives it."""
+    """Return the search in a form that a user's loop can step."""
     layout = tables.layout
-    budget.limit(layout)  # a budget that cannot be met is refused before any work
+    budget.limit(layout)  # reject an impossible budget before any work
     match search:
         case Gated():
             if search.stages:
-                raise SettingsError("stages are planned by our own loop. In yours, compact() and make a new pruner.")
+                raise SettingsError(
+                    "stages are planned by the built-in loop. In your own loop, call compact() and create a new pruner."
+                )
             return ByGate(tables, budget, search, device)
         case SSEDS():
             return ByFeeling(tables, budget, device)
@@ -56,8 +58,8 @@ def method_of(search: Search, tables: Tables, budget: Budget, steps: int | None,
         case Random():
             return Fixed(tables, budget, torch.rand(layout.columns, dtype=torch.float64).numpy(), device)
     name = type(search).__name__ if isinstance(search, Search) else repr(search)
-    why = REFUSED.get(name, "is not a search that a pruner knows")
+    why = REFUSED.get(name, "is not a search that a pruner supports")
     raise SettingsError(
-        f"{name} {why}. In your own loop use a gate (HAM, SAM, SamSigmoid, SamGS, HamP) or SSEDS, Rounds, Magnitude, "
+        f"{name} {why}. In your own loop, use a gate (HAM, SAM, SamSigmoid, SamGS, HamP) or SSEDS, Rounds, Magnitude, "
         "MDE, Uniform, Random."
     )

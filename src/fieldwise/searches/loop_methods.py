@@ -1,4 +1,4 @@
-"""Searches in the form in which a user's training loop drives them: one validation batch at a time."""
+"""Searches that a user's training loop steps, one validation batch at a time."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,23 +20,23 @@ from fieldwise.searches.gated import Gated
 from fieldwise.searches.magnitude import Magnitude
 
 Values = tuple[Tensor | None, Tensor | None]
-"""What multiplies columns in modules that train, and in modules that are evaluated; None for nothing."""
+"""Values that multiply columns in training mode and in evaluation mode; None disables the gate."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """The user's loss on a validation batch."""
+    """Computes the user's loss on a validation batch."""
 
     compute: Callable[[], Tensor]
     scale: float = 1.0
 
     def gradients(self, by: Callable[[], list[Tensor]]) -> tuple[Tensor, list[Tensor | None]]:
-        """The loss, and its gradients by what `by` names after the loss was computed."""
+        """Return the loss and its gradients by the tensors that `by` returns after the loss is computed."""
         with torch.enable_grad():
             loss = self.compute()
             if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.is_floating_point():
                 got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-                raise SettingsError(f"loss_fn gave {got}. Allowed: a scalar loss, the mean over rows. Reduce it.")
+                raise SettingsError(f"loss_fn returned {got}. Allowed: a scalar loss, the mean over rows. Reduce it.")
             tensors = by()
             if not loss.requires_grad or not tensors:
                 raise SettingsError(NO_GRADIENT)
@@ -45,52 +45,52 @@ class Loss:
             raise SettingsError(NO_GRADIENT)
         if not all(bool(grad.isfinite().all()) for grad in grads if grad is not None) or not loss.isfinite().all():
             raise TrainingError(
-                f"The validation loss {float(loss.detach()):.4g} or its gradient is not finite. The gate stays where "
-                "it was: lower the learning rate, or the scale."
+                f"The validation loss {float(loss.detach()):.4g} or its gradient is not finite. The gate is "
+                "unchanged: lower the learning rate or the scale."
             )
         return loss.detach(), [None if grad is None else grad / self.scale for grad in grads]
 
 
 NO_GRADIENT: Final = (
-    "The loss does not depend on the model's tables. Let loss_fn run the model that the pruner was made for, without "
+    "The loss does not depend on the model's tables. In loss_fn, run the model that the pruner wraps, without "
     "torch.no_grad(), and return the loss."
 )
 
 
 class Method(ABC):
-    """A search over tables."""
+    """A search over tables, driven one validation batch at a time."""
 
     def __init__(self, tables: Tables, budget: Budget) -> None:
         self.tables, self.layout, self.budget = tables, tables.layout, budget
 
     @abstractmethod
     def mask(self) -> Mask:
-        """The columns that are kept if the search ends now."""
+        """Return the columns to keep if the search ends now."""
 
     def step(self, gating: Gating, loss: Loss) -> Tensor:
-        """Learns from one validation batch."""
+        """Learn from one validation batch."""
         with torch.no_grad():
             return loss.compute().detach()
 
     def values(self) -> Values:
-        """What multiplies columns until the next step; may be random."""
+        """Return the values that multiply columns until the next step; they may be random."""
         return None, None
 
     def still(self) -> Values:
-        """The same as `values` gave last."""
+        """Return the values that `values` returned last."""
         return self.values()
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a stored state holds."""
+        """Return the state to store."""
         return {}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Takes a stored state back."""
+        """Restore a stored state."""
         assert not tensors
 
 
 class ByGate(Method):
-    """A gate moves by its own rule."""
+    """A gate search: each step updates the gate by the gate's own rule."""
 
     def __init__(self, tables: Tables, budget: Budget, search: Gated, device: torch.device) -> None:
         super().__init__(tables, budget)
@@ -99,7 +99,7 @@ class ByGate(Method):
         self._drawn = self.gate.draw()
 
     def step(self, gating: Gating, loss: Loss) -> Tensor:
-        """One step of the gate; no weight gets a gradient."""
+        """Take one step of the gate; weights get no gradients."""
         values = self.gate.draw().requires_grad_()
         with gating.changed(gating.by(values)):
             value, (grad,) = loss.gradients(lambda: [values])
@@ -108,30 +108,30 @@ class ByGate(Method):
         return value
 
     def values(self) -> Values:
-        """A fresh draw, and its mean."""
+        """Return a new random draw and the mean."""
         self._drawn = self.gate.draw()
         return self.still()
 
     def still(self) -> Values:
-        """The last draw, and its mean."""
+        """Return the last draw and the mean."""
         return self._drawn, self.gate.for_evaluation()
 
     def mask(self) -> Mask:
-        """The best-scored columns that fit."""
+        """Return the columns with the best scores within the budget."""
         return select(self.gate.scores().cpu().numpy(), self.layout, self.budget)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Where the gate stands."""
+        """Return the state of the gate."""
         return {"alpha": self.gate.alpha, "drawn": self._drawn}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Puts the gate there."""
+        """Restore the state of the gate."""
         self.gate.alpha.copy_(tensors["alpha"])
         self._drawn = tensors["drawn"].to(self.gate.alpha.device)
 
 
 class Fixed(Method):
-    """A mask that no row changes; the model trains under it from the start."""
+    """A mask that does not depend on data; the model trains with it from the start."""
 
     def __init__(self, tables: Tables, budget: Budget, scores: NDArray[np.float64], device: torch.device) -> None:
         super().__init__(tables, budget)
@@ -139,25 +139,25 @@ class Fixed(Method):
         self._vector = torch.from_numpy(self._mask.vector).float().to(device)
 
     def mask(self) -> Mask:
-        """The same at all times."""
+        """Return the fixed mask."""
         return self._mask
 
     def values(self) -> Values:
-        """The mask."""
+        """Return the mask for training and for evaluation."""
         return self._vector, self._vector
 
     def tensors(self) -> dict[str, Tensor]:
-        """The mask."""
+        """Return the mask."""
         return {"mask": self._vector}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """The mask, also where it was drawn from another seed."""
+        """Restore the mask, even if another seed drew it."""
         self._vector = tensors["mask"].to(self._vector.device)
         self._mask = Mask.of(self.layout, tensors["mask"].numpy())
 
 
 class BySize(Method):
-    """Columns by the size of their numbers, now."""
+    """Scores columns by the current magnitude of their weights."""
 
     def __init__(self, tables: Tables, budget: Budget, search: Magnitude) -> None:
         super().__init__(tables, budget)
@@ -165,7 +165,7 @@ class BySize(Method):
         self._form = search.form
 
     def mask(self) -> Mask:
-        """The largest columns that fit."""
+        """Return the columns of largest magnitude within the budget."""
         squares = [torch.zeros(width, dtype=torch.float64) for width in self.layout.widths]
         seen: set[int] = set()
         for site in self.tables.sites:
@@ -180,7 +180,7 @@ class BySize(Method):
 
 
 class ByFeeling(Method):
-    """SSEDS: the mean absolute gradient of each column's mask over the batches shown."""
+    """SSEDS: scores each column by the mean absolute gradient of its mask over the batches so far."""
 
     def __init__(self, tables: Tables, budget: Budget, device: torch.device) -> None:
         super().__init__(tables, budget)
@@ -189,7 +189,7 @@ class ByFeeling(Method):
         self._ones = torch.ones(self.layout.columns, device=device)
 
     def step(self, gating: Gating, loss: Loss) -> Tensor:
-        """Adds one batch."""
+        """Add the gradients of one batch."""
         values = self._ones.clone().requires_grad_()
         with gating.changed(gating.by(values)):
             value, (grad,) = loss.gradients(lambda: [values])
@@ -198,13 +198,13 @@ class ByFeeling(Method):
         return value
 
     def mask(self) -> Mask:
-        """The columns that the loss feels most."""
+        """Return the columns to which the loss is most sensitive."""
         return select(self._sum.cpu().numpy(), self.layout, self.budget)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The sums so far."""
+        """Return the sums so far."""
         return {"sum": self._sum}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """The sums so far."""
+        """Restore the sums."""
         self._sum.copy_(tensors["sum"])

@@ -1,4 +1,4 @@
-"""Rounds in a user's training loop: derivatives are collected from the batches shown between two prunings."""
+"""Rounds in a user's training loop: collects derivatives from the batches between two prunings."""
 
 from dataclasses import replace
 
@@ -16,14 +16,14 @@ from fieldwise.searches.rounds import Rounds, increase_per_cost, targets
 
 
 class ByRounds(Method):
-    """Rounds: columns go in several prunings, those whose loss rises least per cost; training goes on between."""
+    """Rounds: prunes in several steps the columns with the least rise in loss per cost; training continues between."""
 
     def __init__(self, tables: Tables, budget: Budget, search: Rounds, steps: int | None, device: torch.device) -> None:
         super().__init__(tables, budget)
         if steps is None or steps < search.rounds:
             raise SettingsError(
                 f"rounds prunes {search.rounds} times, spread over the steps: got steps={steps}. "
-                f"Give Pruner(steps=...), how many times step() will be called, at least {search.rounds}."
+                f"Set Pruner(steps=...) to the number of calls of step(), at least {search.rounds}."
             )
         self._bound = budget.fixed(self.layout)
         self._targets = targets(self._bound, Mask.all(self.layout), search.rounds)
@@ -34,7 +34,7 @@ class ByRounds(Method):
         self._steps = torch.zeros(1, dtype=torch.long)
 
     def step(self, gating: Gating, loss: Loss) -> Tensor:
-        """Adds one batch's derivatives; prunes where a round ends."""
+        """Add the derivatives of one batch; prune at the end of a round."""
         leaves: list[tuple[Site, Tensor]] = []
         factors = self._vector().split(self.layout.widths)
 
@@ -54,7 +54,7 @@ class ByRounds(Method):
         return value
 
     def _add(self, leaves: list[tuple[Site, Tensor]], grads: list[Tensor | None]) -> None:
-        """Rows are the outputs' first axis; a row's derivative by a mask sums all places that read the table."""
+        """Add derivatives per row (the first axis of outputs), summed over all places that read the table."""
         felt: dict[tuple[int, int], Tensor] = {}
         for (site, leaf), grad in zip(leaves, grads, strict=True):
             if grad is None or not leaf.numel():
@@ -81,7 +81,7 @@ class ByRounds(Method):
         return self._mask.then(select(increase_per_cost(rises, self._bound.costs(narrow)), narrow, bound))
 
     def mask(self) -> Mask:
-        """The columns after the last round; before it, what is left pruned at once to the budget."""
+        """Return the columns after the last round; before that, prune to the budget in one step."""
         if int(self._steps) >= self._ends[-1]:
             return self._mask
         return self._pruned(self._targets[-1])
@@ -90,15 +90,15 @@ class ByRounds(Method):
         return torch.from_numpy(self._mask.vector).float().to(self._rise.device)
 
     def values(self) -> Values:
-        """The columns that are left."""
+        """Return the remaining columns as a mask."""
         return self._vector(), self._vector()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Columns left, derivatives since the last pruning, and steps taken."""
+        """Return the remaining columns, the derivatives since the last pruning, and the step count."""
         return {"mask": self._vector(), "rise": self._rise, "steps": self._steps}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Takes a stored state back."""
+        """Restore a stored state."""
         self._mask = Mask.of(self.layout, tensors["mask"].numpy())
         self._rise.copy_(tensors["rise"])
         self._steps.copy_(tensors["steps"])

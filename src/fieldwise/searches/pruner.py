@@ -1,4 +1,4 @@
-"""A pruner for a user's own model and training loop: finds the tables, moves a gate, hands back the smaller model."""
+"""Prune a user's own model in the user's own training loop: find tables, train a gate, return a compact model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -34,8 +34,8 @@ class Pruner:
     small = pruner.compact()
     ```
 
-    Until `remove()`, forward hooks multiply what the tables give by the gate: by a draw of it in modules that train, by
-    its mean in modules that are evaluated.
+    Until `remove()`, forward hooks multiply the outputs of the tables by the gate: by a random draw in training mode,
+    by its mean in evaluation mode.
     """
 
     def __init__(
@@ -52,17 +52,16 @@ class Pruner:
         kwargs: Mapping[str, Any] | None = None,
         seed: int = 0,
     ) -> None:
-        """Finds the tables of a model.
+        """Find the tables of a model.
 
-        `example` is a tuple of forward's positional arguments, or the only one; `kwargs` are its keyword arguments.
-        `fields` names tables by their paths or patterns, and puts those of one entry under one gate. Tables of width 1
-        are left alone unless `width_one`. `steps` is how many times `step` will be called; `Rounds`
-        needs it.
+        `example` is a tuple of forward's positional arguments, or its single argument; `kwargs` are keyword arguments.
+        `fields` maps names to module paths or patterns; all tables of one entry share a gate. Tables of width 1 are
+        skipped unless `width_one` is true. `steps` is the number of times `step` will be called; `Rounds` requires it.
         """
         if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
-            raise SettingsError(f"A pruner of {type(model).__name__}. Allowed: an nn.Module in Python, not a script.")
+            raise SettingsError(f"A pruner cannot wrap {type(model).__name__}. Allowed: an nn.Module, not TorchScript.")
         if hasattr(model, "_orig_mod"):
-            raise SettingsError("The model is compiled, and compiled code ignores new hooks. Make the pruner first.")
+            raise SettingsError("The model is compiled, and compiled code ignores new hooks. Create the pruner first.")
         self.model, self.budget = model, Budget.parse(budget)
         self.search: Search = HAM() if search is None else search
         self._example = Example.of(example, kwargs)
@@ -77,16 +76,16 @@ class Pruner:
         self._gating = Gating(self.tables)
         self._gating.set(*self._draw())
         self.steps = 0
-        """Calls of `step` so far."""
+        """Number of calls of `step` so far."""
         self.report: Report | None = None
-        """What the last `compact` did."""
+        """The report of the last `compact`."""
 
     def step(self, loss_fn: Callable[[], Tensor], scale: float = 1.0) -> Tensor:
-        """Moves the gate by one validation batch, and gives its loss.
+        """Update the gate with one validation batch, and return the loss.
 
-        `loss_fn` runs the model and returns a scalar loss, the mean over rows. The model is seen as an evaluation sees
-        it; no weight gets a gradient, no statistics and no global randomness change. Under float16 autocast a `scale`
-        such as 1024 multiplies the loss while gradients are computed, as a GradScaler does.
+        `loss_fn` runs the model and returns a scalar loss, the mean over rows. The model runs in evaluation mode.
+        Weights get no gradients; batch statistics and the global random state do not change. Under float16 autocast,
+        `scale` (such as 1024) multiplies the loss while gradients are computed, as a GradScaler does.
         """
         with self._random(), evaluating(self.model):
             loss = self._method.step(self._gating, Loss(loss_fn, scale))
@@ -100,25 +99,25 @@ class Pruner:
 
     @property
     def mask(self) -> Mask:
-        """The best columns within the budget, as the search sees it now."""
+        """Return the best columns within the budget, by the current state of the search."""
         with self._random():
             return self._method.mask()
 
     def compact(self, mask: Mask | None = None, *, inplace: bool = False) -> nn.Module:
-        """The model with the mask's columns only, and the same predictions as the masked model.
+        """Return a model with only the mask's columns and the predictions of the masked model.
 
-        `pruner.report` says what became smaller and what did not. With `inplace` the model itself is changed, for
-        models that cannot be copied; the pruner then lets go of it.
+        `pruner.report` lists what became smaller and what did not. With `inplace` the model itself is changed, for
+        models that cannot be copied; the pruner then removes its hooks.
         """
         small, self.report = compact(self.model, self._gating, mask or self.mask, self._example, inplace)
         return small
 
     def remove(self) -> None:
-        """Takes the hooks off the model."""
+        """Remove the hooks from the model."""
         self._gating.remove()
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a search needs to resume, beside the model's and optimizer's own state."""
+        """Return the state that a search needs to resume, in addition to the model's and the optimizer's."""
         return {
             "format": FORMAT,
             "made": self._made(),
@@ -128,12 +127,12 @@ class Pruner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resumes from a stored state of the same search over the same tables."""
+        """Resume from a stored state of the same search over the same tables."""
         if not isinstance(state, Mapping) or state.get("format") != FORMAT:
-            raise RunError(f"Not a pruner's state. Allowed: what Pruner.state_dict gave, format {FORMAT!r}.")
+            raise RunError(f"Not a pruner's state. Allowed: the result of Pruner.state_dict, format {FORMAT!r}.")
         if state["made"] != self._made():
             lines = "; ".join(differing(state["made"], self._made()))
-            raise RunError(f"The state is of another search: {lines}. Make the pruner as it was made then.")
+            raise RunError(f"The state belongs to another search: {lines}. Create the pruner with the same arguments.")
         self.steps = int(state["steps"])
         self._method.restore(dict(state["method"]))
         self._random.restore(list(state["random"]))
@@ -151,12 +150,12 @@ class Pruner:
         }
 
     def __repr__(self) -> str:
-        """The tables, and what the search would keep of them now."""
+        """List the tables, and the columns that the search would keep now."""
         layout, limit = self.tables.layout, self.budget.limit(self.tables.layout)
         kept = self.mask
         head = (
             f"Pruner of {type(self.model).__name__}: {type(self.search).__name__}, {self.budget} ({limit:,} "
             f"{self.budget.unit}), step {self.steps}; {layout.columns} columns and {layout.params:,} parameters in "
-            f"{len(layout.schema)} fields, of which it keeps {kept.columns} and {kept.params:,}"
+            f"{len(layout.schema)} fields, of which it keeps {kept.columns} columns and {kept.params:,} parameters"
         )
         return "\n".join([head, *self.tables.lines(kept)])
