@@ -92,6 +92,7 @@ def test_names_resolve_to_classes_and_are_never_evaluated() -> None:
         ("[a]\nb = [{c = 13:00:00}]", "the date or time 13:00:00"),
         ("a = " + "[" * 3_000 + "]" * 3_000, "nested too deep"),
         ("a = " + "[" * 90 + "]" * 90, "nested more than 64 deep"),
+        ("a." * 20_000 + "a = 1", "a key is nested more than 64 deep"),
         ("a = -inf", "-inf, which is not a finite number"),
         ("a = 1" + "0" * 5_000, "are not understood"),
     ],

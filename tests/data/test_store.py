@@ -185,3 +185,13 @@ def test_a_large_vocabulary_is_read_as_it_was_written(tmp_path: Path) -> None:
     narrow = pa.array(range(300_000), pa.int32())
     Vocabulary(narrow, pa.array(np.arange(len(narrow)))).save(tmp_path / "v.parquet")
     assert Vocabulary.load(tmp_path / "v.parquet").encode(pa.array([299_999, -1])).tolist() == [300_000, 0]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x93NUMPY\x01\x00\x10\x00{'descr': (((     \n"], ids=["empty", "open bracket"]
+)
+def test_an_array_without_a_header_is_one_line(content: bytes, made: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "data"))
+    (folder / "valid.labels.npy").write_bytes(content)
+    with pytest.raises(DataError, match="the valid split cannot be read"):
+        _ = Dataset.open(folder).valid

@@ -111,7 +111,7 @@ def exchange_keys(value: Any, draw: Random) -> Any:
 def size(value: Any, draw: Random) -> Any:
     """Replaces a size by one that does not match the stored data."""
     found = [p for p in places(value) if any(_SIZES.search(str(part)) for part in p)] or places(value)
-    new: Any = draw.choice((65_536, [65_536, 65_536], 10**9, 2**40, [1] * 2_000, [2**20]))
+    new: Any = draw.choice((65_536, [65_536, 65_536], 10**9, 2**40, [1] * 2_000, [2**50]))
     return put(value, draw.choice(found), lambda old: new[0] if isinstance(old, int) and isinstance(new, list) else new)
 
 

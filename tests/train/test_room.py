@@ -55,7 +55,6 @@ def test_the_bound_is_weights_moments_and_gradients_to_the_byte(
         {"hidden": [1_000_000_000, 1_000_000_000, 10]},
         {"hidden": [10**12, 10**12]},
         {"hidden": [10**30]},
-        {"cross_layers": 10**9, "width": 60_000},
     ],
 )
 def test_layers_that_no_machine_holds_are_refused_before_any_work(

@@ -1,10 +1,13 @@
+import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fieldwise.core.errors import RunError, SettingsError, TrainingError
@@ -112,6 +115,24 @@ def test_a_damaged_checkpoint_is_refused(task: Task, tmp_path: Path) -> None:
     next(tmp_path.glob("*.safetensors")).write_bytes(b"x")
     with pytest.raises(RunError, match="is damaged"):
         pretrain(task, Pretrain(batch=512, epochs=1), tmp_path)
+
+
+def test_a_checkpoint_that_lost_an_epoch_or_a_moment_is_refused(task: Task, tmp_path: Path) -> None:
+    settings = Pretrain(batch=512, epochs=2, patience=2)
+    pretrain(task, settings, tmp_path / "a")
+    for name in ("history", "moments"):
+        folder = Path(shutil.copytree(tmp_path / "a", tmp_path / name))
+        if name == "history":
+            found = json.loads((folder / "checkpoint.json").read_text())
+            found["info"]["history"].pop()
+            (folder / "checkpoint.json").write_text(json.dumps(found))
+        else:
+            (path,) = folder.glob("3.safetensors")
+            tensors = load_file(path)
+            del tensors[next(key for key in tensors if key.endswith("exp_avg_sq"))]
+            save_file(tensors, path)
+        with pytest.raises(RunError, match="is damaged"):
+            pretrain(task, settings, folder)
 
 
 def test_retraining_leaves_the_given_model_alone_and_can_drop_first_order_weights(task: Task) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.plain_files import check_plain, read_text
+from fieldwise.core.plain_files import DEPTH, check_plain, read_text
 from fieldwise.core.registry import Trusted, unknown
 
 Values = dict[str, Any]
@@ -61,7 +61,10 @@ def _sentence(cls: type[BaseModel], problem: Values, where: str) -> str:
 def read_toml(path: Path) -> Values:
     """The tables of a TOML file."""
     try:
-        values = tomllib.loads(read_text(path, _LIMIT))
+        text = read_text(path, _LIMIT)
+        if any(line.partition("=")[0].partition("#")[0].count(".") > DEPTH for line in text.splitlines()):
+            raise ValueError(f"a key is nested more than {DEPTH} deep")  # tomllib takes memory with the square of it
+        values = tomllib.loads(text)
         check_plain(values)
         return values
     except OSError as error:

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -110,7 +111,7 @@ class Dataset:
         # mode "c": pages stay shared and clean, and torch wraps them without a warning
         try:
             ids, labels = (_mapped(self.folder / f"{name}.{part}.npy") for part in ("ids", "labels"))
-        except (OSError, ValueError, OverflowError, SyntaxError, TypeError) as error:
+        except (OSError, ValueError, OverflowError, SyntaxError, TypeError, EOFError, TokenError) as error:
             raise DataError(
                 f"Dataset '{self.folder}': the {name} split cannot be read ({error}). Prepare it again."
             ) from error

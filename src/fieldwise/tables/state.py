@@ -19,6 +19,11 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors) -> Non
     for path, tensor in tensors.items():
         place, name = path.split(".", 1)
         state.setdefault(int(place), {})[name] = tensor
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    for index, moments in state.items():
+        shape, found = tuple(weights[index].shape), {name: tuple(tensor.shape) for name, tensor in moments.items()}
+        if found != {"step": (), "exp_avg": shape, "exp_avg_sq": shape}:
+            raise ValueError(f"the moments of weight {index} are {found}, the weight has shape {shape}")
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 

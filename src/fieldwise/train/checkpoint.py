@@ -41,9 +41,10 @@ def load(folder: Path, device: torch.device) -> tuple[Tensors, dict[str, Any]] |
     if not (folder / INFO).exists():
         return None
     with damage(folder):
-        info, path = read_json(folder / INFO)["info"], folder / f"{_numbers(folder)['number']}.safetensors"
+        number = _numbers(folder)["number"]
+        path = folder / f"{number}.safetensors"
         check_safetensors(path)
-        return load_file(path, device=str(device)), info
+        return load_file(path, device=str(device)), {**read_json(folder / INFO)["info"], "number": number}
 
 
 def load_best(folder: Path, prefix: str, device: torch.device) -> Tensors:

@@ -165,4 +165,7 @@ def _resume(model: nn.Module, optimizer: Optimizer, plan: TrainingPlan, folder: 
         optimizer.restore(under("optimizer", tensors))
         if plan.beside:
             plan.beside.restore(under("beside", tensors))
-        return [Epoch.model_validate(epoch) for epoch in info["history"]]
+        history = [Epoch.model_validate(epoch) for epoch in info["history"]]
+        if [epoch.epoch for epoch in history] != list(range(info["number"])):
+            raise ValueError(f"its history has {len(history)} epochs, {info['number']} are complete")
+        return history
