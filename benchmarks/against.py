@@ -1,11 +1,11 @@
-"""Training side by side: fieldwise, fuxictr, deepctr-torch, recbole and torchrec on the same rows, in turns.
+"""Compares training speed of fieldwise, fuxictr, deepctr-torch, recbole and torchrec on the same rows, in turns.
 
     python benchmarks/against.py --shape criteo --environments .
     python benchmarks/against.py --shape movielens --environments .
 
-criteo: steps alone, batches in memory; movielens: whole epochs, each with its own loader. Every contender is a
-process of its own (rivals/), runs with the Python of its own environment, and is halted while another is timed; a round
-is one turn of each. The first turn of each is not counted. benchmarks/README.md says how to make the environments.
+criteo: only steps, batches in memory; movielens: whole epochs, with each library's own loader. Every contender runs in
+a separate process (rivals/) with the Python of its environment, and is suspended while another is timed; a round is one
+turn of each. The first turn of each is not counted. benchmarks/README.md describes how to create the environments.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from encoded_rows import SHAPES, Shape, write
 HERE: Final = Path(__file__).resolve().parent
 CONTENDERS: Final = ("fieldwise", "fuxictr", "deepctr", "recbole", "fieldwise_adagrad", "torchrec")
 RIVALS: Final = ("fuxictr", "deepctr", "recbole")
-"""The fastest of these is what ratios are to."""
+"""Ratios are relative to the fastest of these."""
 MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
 LACKS: Final = {"recbole": ("autoint",), **dict.fromkeys(("fieldwise_adagrad", "torchrec"), ("deepfm", "autoint"))}
 BATCH: Final = 2048
@@ -36,7 +36,7 @@ THREADS: Final = "2"
 
 
 class Process:
-    """A contender's process, spoken to in lines of JSON."""
+    """A contender's process, controlled by lines of JSON."""
 
     def __init__(self, name: str, python: str, folder: Path) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class Process:
         )  # fmt: skip
 
     def ask(self, do: str, **more: Any) -> dict[str, Any]:
-        """Sends a command and waits for its answer."""
+        """Sends a command and returns its answer."""
         assert self._process.stdin
         assert self._process.stdout
         try:
@@ -65,12 +65,12 @@ class Process:
         return answer
 
     def prepare(self, job: dict[str, Any]) -> None:
-        """Builds its model, and halts."""
+        """Builds the model, and suspends the process."""
         self.about = self.ask("prepare", job=job)
         self._process.send_signal(signal.SIGSTOP)
 
     def turn(self) -> dict[str, Any]:
-        """One turn; all others are halted, so that no thread of theirs disturbs."""
+        """Runs one turn; all other contenders are suspended meanwhile."""
         others_busy = busy()
         self._process.send_signal(signal.SIGCONT)
         answer = self.ask("turn")
@@ -78,19 +78,19 @@ class Process:
         return {"others_busy": others_busy, **answer}
 
     def stop(self) -> None:
-        """Ends the process, with its peak of memory."""
+        """Ends the process and records its peak memory."""
         self._process.send_signal(signal.SIGCONT)
         self.about |= self.ask("stop")
         self._process.wait()
 
     def end(self) -> None:
-        """Ends the process where something went wrong; one that has stopped is not touched."""
-        self._process.kill()  # a halted one hears nothing else
+        """Kills the process if it is still running, after an error."""
+        self._process.kill()  # a suspended process reacts to no other signal
         self._process.wait()
 
 
 def measure(names: dict[str, str], job: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """All contenders of one model, in turns."""
+    """Measures all contenders of one model, in turns."""
     processes: list[Process] = []
     try:
         for name, python in names.items():
@@ -112,7 +112,7 @@ def measure(names: dict[str, str], job: dict[str, Any], rounds: int) -> dict[str
 
 
 def busy() -> float:
-    """The share of the machine that works while all contenders wait: what else goes on, and disturbs."""
+    """Returns the fraction of CPU time used by other processes while all contenders are suspended."""
     idle = []
     for pause in (0.3, 0.0):
         ticks = [int(tick) for tick in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
@@ -123,10 +123,10 @@ def busy() -> float:
 
 
 def summary(process: Process) -> dict[str, Any]:
-    """One contender's numbers; the first turn was to warm up, yet its loss is where learning began."""
+    """Returns the results of one contender; the first turn is a warm-up, but its loss is the initial loss."""
     first, *counted = process.turns
     if not counted[-1]["loss"] < first["loss"]:
-        raise SystemExit(f"{process.name}: the loss went from {first['loss']} to {counted[-1]['loss']}; it must fall.")
+        raise SystemExit(f"{process.name}: loss {first['loss']} at first, {counted[-1]['loss']} at the end; not lower.")
     return {
         "seconds": [round(turn["seconds"], 3) for turn in counted],
         "closing_seconds": [round(turn["closing_seconds"], 3) for turn in counted],
@@ -137,7 +137,7 @@ def summary(process: Process) -> dict[str, Any]:
 
 
 def show(model: str, results: dict[str, Any], rows: int) -> None:
-    """A table in thousand rows a second; adds them to the results."""
+    """Prints a table in thousand rows per second, and adds these to the results."""
     for result in results.values():
         speeds = [rows / seconds / 1000 for seconds in result["seconds"]]
         result["thousand_rows_a_second"] = {
@@ -153,26 +153,26 @@ def show(model: str, results: dict[str, Any], rows: int) -> None:
         loss = f"{result['losses'][0]:.4f} to {result['losses'][-1]:.4f}"
         print(f"{name:18}{numbers} {ratio} {result['peak_gib']:6.2f} {result['parameters']:11,}  {loss}")
     shares = [share for result in results.values() for share in result["others_busy"]]
-    print(f"other work took {statistics.median(shares):.0%} of the machine, {max(shares):.0%} at most", flush=True)
+    print(f"CPU time of other processes: median {statistics.median(shares):.0%}, max {max(shares):.0%}", flush=True)
 
 
 def environments(folder: Path, only: list[str], shape: Shape) -> dict[str, str]:
-    """The Python of each contender; one without an environment is left out."""
+    """Returns the Python of each contender; skips contenders without an environment."""
     pythons = {}
     for name in only:
         ours, theirs = Path(sys.executable), folder.resolve() / f"{name}-venv" / "bin" / "python"
         python = ours if name.startswith("fieldwise") else theirs
         if shape.rows and name in ("fieldwise_adagrad", "torchrec"):
-            print(f"{name} is left out: it is measured on steps alone")
+            print(f"{name} is skipped: it is measured only on steps")
         elif not python.exists():
-            print(f"{name} is left out: no {python}")
+            print(f"{name} is skipped: no {python}")
         else:
             pythons[name] = str(python)
     return pythons
 
 
 def machine() -> dict[str, Any]:
-    """What it ran on."""
+    """Describes the machine."""
     cpu = [
         line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
     ]
@@ -188,14 +188,14 @@ def machine() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Writes rows, measures model after model, and writes a JSON file beside the others, whole after each model."""
+    """Writes rows, measures each model, and rewrites the JSON file after each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", choices=SHAPES, required=True)
-    parser.add_argument("--environments", type=Path, default=Path(), help="holds fuxictr-venv, deepctr-venv and so on")
+    parser.add_argument("--environments", type=Path, default=Path(), help="folder with fuxictr-venv, deepctr-venv, ...")
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, help="of a turn; by default 40 for criteo, a whole epoch for movielens")
+    parser.add_argument("--steps", type=int, help="steps per turn; default: 40 for criteo, an epoch for movielens")
     parser.add_argument("--out", type=Path, help="the JSON file")
     given = parser.parse_args()
     if given.rounds < 1:
@@ -215,7 +215,7 @@ def main() -> None:
         for model in given.models:
             able = {name: python for name, python in pythons.items() if model not in LACKS.get(name, ())}
             if not able:
-                print(f"{model} is left out: nobody here has it")
+                print(f"{model} is skipped: no contender has it")
                 continue
             record["models"][model] = measure(able, {**job, "model": model}, given.rounds)
             show(model, record["models"][model], rows)

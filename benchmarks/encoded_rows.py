@@ -1,4 +1,4 @@
-"""Encoded rows of a known shape: ids that are skewed like real ones, and labels that something can be learnt from."""
+"""Generates encoded rows of a known shape: ids with real skew, and labels that depend on them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +12,18 @@ _CRITEO: Final = (
     27, 14_992, 3_000_000, 16, 5_652, 2_173, 16, 3_500_000, 18, 16, 286_181, 105, 142_572,
 )  # fmt: skip
 _CAP: Final = 122_656
-"""The seven largest vocabularies of Criteo are cut to this, so that all tables together hold 1.0M rows."""
+"""Maximum cardinality; it limits Criteo's seven largest vocabularies, so that all tables together have 1.0M rows."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Fields and rows. No field has fewer than 16 ids, so that every library stores 16 columns of it."""
+    """Fields and rows. Every field has at least 16 ids, so that every library stores 16 columns of it."""
 
     name: str
     cardinalities: tuple[int, ...]
     clicks: float
     rows: int
-    """Of a whole epoch; 0 where steps are timed and not epochs."""
+    """Rows per epoch; 0 if steps are timed instead of epochs."""
 
 
 SHAPES: Final = {
@@ -33,13 +33,13 @@ SHAPES: Final = {
 
 
 def write(shape: Shape, rows: int, folder: Path) -> dict[str, Any]:
-    """Writes ids.npy (rows, fields) and labels.npy (rows,), the same for the same arguments; says what they hold."""
+    """Writes ids.npy (rows, fields) and labels.npy (rows,), deterministically, and returns statistics of them."""
     draw = np.random.default_rng(2021)
     fields = len(shape.cardinalities)
     ids = np.empty((rows, fields), np.int32)
     logits = np.full(rows, np.log(shape.clicks / (1 - shape.clicks)))
     for j, cardinality in enumerate(shape.cardinalities):
-        # log-uniform ranks: the share of an id falls as one over its rank
+        # log-uniform ranks: the frequency of an id is inversely proportional to its rank
         ids[:, j] = np.floor(cardinality ** draw.random(rows)).astype(np.int32) - 1
         effects = draw.normal(0, 1.5 / fields**0.5, cardinality)
         logits += (effects - effects[ids[:, j]].mean())[ids[:, j]]

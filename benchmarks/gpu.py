@@ -1,19 +1,19 @@
-"""Training on one GPU: epochs of MovieLens-1M's shape, samples a second on Criteo's, and the share of the limit.
+"""Training on one GPU: epochs of MovieLens-1M's shape, samples per second on Criteo's, and the fraction of the limit.
 
     python benchmarks/gpu.py
 
-Rows are generated (encoded_rows.py) and lie on the GPU. Each epoch is timed whole, from the shuffle to the evaluation
-of a few validation rows; the first, which records the step, is not counted; the median of the others is.
+Rows are generated (encoded_rows.py) and are on the GPU. An epoch is timed from the shuffle to the evaluation of a few
+validation rows. The first epoch, which records the step, is not counted; the result is the median of the others.
 
-What a step must do at least, against what the card can do:
+The minimum work of a step, compared with the peak rates of the GPU:
 
-- Bytes. Dense Adam reads weight, gradient and two moments and writes three of them, 28 bytes a number; the gradient is
-  cleared before and added to, 12 more for a table. Each of the batch's embeddings is read and its gradient written,
-  and the head reads and writes its activations once forwards and once backwards: 6 x 4 bytes a number of (B, S), as
-  many again for a lift. Shuffled ids are read and copied: 12 bytes each.
-- Operations. Two for each weight of a matrix and each row, three times: forwards, for the input, for the weight.
+- Bytes. Dense Adam reads weight, gradient and two moments and writes three of them, 28 bytes per number; the gradient
+  is cleared before and added to, 12 more for a table. Each of the batch's embeddings is read and its gradient
+  written, and the head reads and writes its activations once forward and once backward: 6 x 4 bytes per number of (B,
+  S), and the same again for a lift. Shuffled ids are read and copied: 12 bytes each.
+- Operations. Two per weight of a matrix and per row, three times: forward, for the input, for the weight.
 
-The limit is the longer of bytes / bandwidth and operations / peak; `share` is that time over the measured one.
+The limit is the larger of bytes / bandwidth and operations / peak; `share` is the limit divided by the measured time.
 """
 
 import argparse
@@ -31,9 +31,10 @@ import torch
 from encoded_rows import SHAPES, write
 
 import fieldwise as fw
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.data.store import Split
-from fieldwise.models import MODELS, exact
+from fieldwise.models import MODELS
+from fieldwise.tables import deterministic_sum
 from fieldwise.train import loop
 from fieldwise.train.stages import Pretrain
 
@@ -42,11 +43,11 @@ PEAKS: Final[Mapping[str, tuple[float, float, float]]] = {
     "NVIDIA H200": (4.8e12, 67e12, 990e12),
     "NVIDIA H100": (3.35e12, 67e12, 990e12),
 }
-"""Bytes, float32 operations and bfloat16 operations a second, from the maker's sheets."""
+"""Bytes, float32 operations and bfloat16 operations per second, from the data sheets."""
 
 
 def train(shape: str, rows: int, model: str, batch: int, epochs: int, **settings: Any) -> dict[str, Any]:
-    """Trains without regularity, and says how long an epoch takes and how near the limit that is."""
+    """Trains without regularity; returns the time of an epoch and its ratio to the limit."""
     with tempfile.TemporaryDirectory() as folder:
         write(SHAPES[shape], rows, Path(folder))
         ids, labels = np.load(Path(folder) / "ids.npy"), np.load(Path(folder) / "labels.npy")
@@ -69,7 +70,7 @@ def train(shape: str, rows: int, model: str, batch: int, epochs: int, **settings
 
 
 def step_limit(task: fw.Task, model: Any, batch: int, precision: str) -> float:
-    """Seconds that a step takes at least, as the module counts them."""
+    """Returns the minimum seconds of a step, as the module docstring counts them."""
     bandwidth, single, half = PEAKS[torch.cuda.get_device_name()]
     size, columns = model.size(), task.layout.columns
     tables = size.embedding + size.first_order
@@ -81,7 +82,7 @@ def step_limit(task: fw.Task, model: Any, batch: int, precision: str) -> float:
 
 
 def ways_of_summing(width: int, batch: int = 8192) -> dict[str, float]:
-    """Milliseconds for the gradient of a table that rows of Criteo's shape read, by three ways."""
+    """Returns the milliseconds of a table's gradient for rows of Criteo's shape, summed in three ways."""
     with tempfile.TemporaryDirectory() as folder:
         write(SHAPES["criteo"], batch, Path(folder))
         ids = np.load(Path(folder) / "ids.npy")
@@ -90,14 +91,14 @@ def ways_of_summing(width: int, batch: int = 8192) -> dict[str, float]:
     count, values = int(counts.sum()), torch.randn(len(rows), width, device="cuda")
     ways: dict[str, Callable[[], torch.Tensor]] = {
         "sorted, by torch": lambda: torch.ops.aten.embedding_dense_backward(values, rows, count, -1, False),
-        "in whole numbers": lambda: exact.sums(values, rows, count),
+        "in whole numbers": lambda: deterministic_sum.sums(values, rows, count),
         "floats in any order": lambda: torch.zeros(count, width, device="cuda").index_add_(0, rows, values),
     }
     return {name: round(timed(way), 4) for name, way in ways.items()}
 
 
 def timed(work: Callable[[], torch.Tensor], times: int = 50) -> float:
-    """Milliseconds of some kernels, recorded and replayed."""
+    """Returns the milliseconds of some kernels, recorded once and replayed."""
     for _ in range(3):
         work()
     graph = torch.cuda.CUDAGraph()
@@ -114,10 +115,10 @@ def timed(work: Callable[[], torch.Tensor], times: int = 50) -> float:
 
 
 def main() -> None:
-    """Both shapes."""
+    """Measures both shapes and writes the JSON file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu.json")
-    parser.add_argument("--commit", help="of the code that runs; the one checked out, if left out")
+    parser.add_argument("--commit", help="commit of the code that runs; default: the one checked out")
     given = parser.parse_args()
     cases: list[tuple[str, dict[str, Any]]] = []
     for model in ("fm", "deepfm", "autoint", "dcnv2"):

@@ -1,4 +1,4 @@
-"""The commands that `kills.py` kills, and what must be equal however often they were."""
+"""The commands that `kills.py` kills, and the outcomes that must not depend on kills."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from fieldwise.searches import SEARCHES
 
 ROWS: Final = 2_000
 UNEQUAL: Final = ("seconds", "peak_memory", "search_seconds", "search_memory", "search_share", "total_share")
-"""Keys of records that hold times, shares of times, or memory."""
+"""Keys of records that hold times, ratios of times, or memory."""
 UNTRAINED: Final = ("magnitude", "magnitude-rms", "mde", "random", "sseds", "uniform")
 RUN: Final = (
     "run", "--source", "table", "--raw", "clicks.csv", "--label", "click", "--device", "cpu", "--budget", "9",
@@ -46,21 +46,21 @@ batch = 64
 
 @dataclass(frozen=True)
 class Command:
-    """A command, its share of the kills, and what it ends with."""
+    """A command, its fraction of the kills, and its outcome."""
 
     name: str
     words: tuple[str, ...]
     share: float
     outcome: Callable[[Path], Any]
-    """The output folder to plain values."""
+    """Returns the outcome in an output folder as plain values."""
     group: str
-    """The row of the table it is counted in."""
+    """The row of the table in which it is counted."""
     needs_model: bool = False
-    """Whether it works on a model that a run has left."""
+    """Whether it needs the model of a complete run."""
 
 
 def commands() -> list[Command]:
-    """All of them; shares add up to 1."""
+    """Returns all commands; their fractions sum to 1."""
     found = [
         Command(
             f"run, {name}", (*RUN, "--search", name, *_brief(name), "--out", "out"), 0.5 / len(SEARCHES), numbers, "run"
@@ -82,7 +82,7 @@ def commands() -> list[Command]:
 
 
 def _brief(name: str) -> tuple[str, ...]:
-    """Few epochs of small batches, where a search trains."""
+    """Returns settings for few epochs of small batches, if the search trains."""
     if name in UNTRAINED:
         return ()
     flags = {"race": (), "rounds": ("search.epochs=2",)}.get(name, ("search.epochs=3", "search.batch=64"))
@@ -91,7 +91,7 @@ def _brief(name: str) -> tuple[str, ...]:
 
 
 def write_inputs(folder: Path) -> None:
-    """A click log and the settings of a comparison."""
+    """Writes a click log and the settings of a comparison."""
     draw = random.Random(0)
     lines = ["click,user,item,city,price"]
     for _ in range(ROWS):
@@ -103,7 +103,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def numbers(out: Path) -> Any:
-    """Every record and mask without what a clock or the memory says, and the bits of every model."""
+    """Returns every record and mask without times and memory, and the hash of every model."""
     found: dict[str, Any] = {}
     for name in ("record.json", "mask.json", "comparison.json", "dataset.json"):
         for path in sorted(out.rglob(name)):
@@ -115,14 +115,14 @@ def numbers(out: Path) -> Any:
 
 
 def contents(out: Path) -> Any:
-    """Every file's bits."""
+    """Returns the hash of every file."""
     found = {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files(out)}
     assert found
     return found
 
 
 def predictions(out: Path) -> Any:
-    """The names of the files, and what the exported graph predicts; the graph's own bits hold names of the moment."""
+    """Returns the file names and the predictions of the exported graph, whose bytes differ between exports."""
     names = [str(path.relative_to(out)) for path in files(out)]
     graphs = {name: _predicted(out / name) for name in names if name.endswith((".onnx", ".pt2"))}
     assert graphs
@@ -152,19 +152,19 @@ def _predicted(path: Path) -> list[float]:
 
 
 def files(out: Path) -> list[Path]:
-    """Every file below a folder, in order."""
+    """Returns every file below a folder, in order."""
     return sorted(path for path in out.rglob("*") if path.is_file())
 
 
 def timeless(value: Any) -> Any:
-    """Plain values without keys that no two runs share."""
+    """Returns plain values without the keys that differ between runs."""
     if isinstance(value, dict):
         return {key: timeless(one) for key, one in value.items() if key not in UNEQUAL}
     return [timeless(one) for one in value] if isinstance(value, list) else value
 
 
 def half_files(folder: Path) -> Iterator[str]:
-    """Files under their own name that are not whole; those named as partial may be half until the next command."""
+    """Yields truncated files under their final name; *.partial files may be truncated until the next command."""
     for path in files(folder):
         if any(part.endswith(".partial") for part in path.relative_to(folder).parts):
             continue

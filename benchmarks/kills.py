@@ -1,12 +1,13 @@
-"""Kills commands at random moments and repeats them: nothing may be lost, and every number must be the same.
+"""Kills commands at random moments and repeats them: nothing may be lost, and every number must be equal.
 
     python benchmarks/kills.py --kills 200 --seed 0 --jobs 2
     python benchmarks/kills.py --kills 10 --only "run, ham" compare
 
-Each command first runs whole, which gives its numbers and its seconds. It is then begun in an empty folder, killed with
-SIGKILL, with every process it started, at a random moment of those seconds, begun again, and so on up to four times;
-the last time it is left alone. After every kill no file under its own name may be half, and no finished stage may be
-gone; at the end the numbers must be those of the whole run, and no partial file may be left.
+Each command first runs without a kill, which gives its numbers and its duration. It is then started in an empty
+folder, killed with SIGKILL, with every process it started, at a random moment of that duration, and restarted, up to
+four times; the last run is not killed. After every kill no file under its final name may be truncated, and no
+complete stage may be lost; at the end the numbers must be those of the run without kills, and no partial file may
+remain.
 """
 
 import argparse
@@ -29,32 +30,32 @@ from against import machine
 from kill_commands import RUN, Command, commands, half_files, write_inputs
 
 HERE: Final = Path(__file__).resolve().parent
-MOST: Final = 4
-"""Kills of one folder before its command is left alone."""
+MAX_KILLS: Final = 4
+"""Maximum kills per folder."""
 LONGEST_S: Final = 600.0
 
 
 @dataclass
 class Tally:
-    """What became of one command."""
+    """The results of one command."""
 
     name: str
     group: str
     seconds: float = 0.0
-    """Of the run that was never killed."""
+    """Duration of the run that was never killed."""
     folders: int = 0
     kills: int = 0
     resumed: int = 0
-    """Commands that began in a folder in which a killed one had left something."""
+    """Commands started in a folder with files from a killed one."""
     equal: int = 0
-    """Folders that ended with the numbers of the run that was never killed."""
+    """Folders whose final numbers equal those of the run that was never killed."""
     moments: list[float] = field(default_factory=list)
-    """Seconds after which it was killed."""
+    """Seconds from start to kill."""
     problems: list[str] = field(default_factory=list)
 
 
 def start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
-    """The command, as a group of processes of its own that says what it says into a file."""
+    """Starts the command in a new process group, with its output in a file."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder.parent)}
     code = [sys.executable, "-c", "from fieldwise.cli import main; main()", *words]
     with (folder / "said.txt").open("ab") as said:
@@ -70,7 +71,7 @@ def start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
 
 
 def whole(words: Sequence[str], folder: Path) -> float:
-    """Runs a command to its end, which must be good; the seconds it took."""
+    """Runs a command to its end and returns its duration; raises if it fails."""
     began = time.monotonic()
     code = start(words, folder).wait(LONGEST_S)
     if code:
@@ -83,7 +84,7 @@ def _last_line(folder: Path) -> str:
 
 
 def killed(words: Sequence[str], folder: Path, after: float) -> bool:
-    """Runs a command and kills it after some seconds; whether it was still at work then."""
+    """Runs a command and kills it after some seconds; returns whether it was still running."""
     process = start(words, folder)
     try:
         process.wait(after)
@@ -95,7 +96,7 @@ def killed(words: Sequence[str], folder: Path, after: float) -> bool:
 
 
 def inputs(folder: Path, made: Path | None) -> Path:
-    """A folder in which a command finds what it reads."""
+    """Creates a folder with the inputs of a command."""
     folder.mkdir(parents=True)
     write_inputs(folder)
     if made:
@@ -104,13 +105,13 @@ def inputs(folder: Path, made: Path | None) -> Path:
 
 
 def finished(folder: Path) -> dict[str, bytes]:
-    """The records of all stages that are complete; the run's own is written again by every command."""
+    """Returns the records of all complete stages, without the run's own, which every command rewrites."""
     return {str(path): path.read_bytes() for path in (folder / "out").glob("*/**/record.json")}
 
 
 def one_folder(command: Command, folder: Path, tally: Tally, draw: random.Random, expected: Any) -> None:
-    """Kills a command in one folder, up to `MOST` times, lets it end, and compares."""
-    most = draw.randint(1, MOST)
+    """Kills a command in one folder, up to `MAX_KILLS` times, lets it end, and compares."""
+    most = draw.randint(1, MAX_KILLS)
     tally.folders += 1
     for _ in range(most):
         before, there = finished(folder), _any_work(folder)
@@ -138,7 +139,7 @@ def _any_work(folder: Path) -> bool:
 
 
 def measure(command: Command, kills: int, root: Path, seed: int, made: Path | None) -> Tally:
-    """Kills one command often enough."""
+    """Kills one command until it was killed `kills` times."""
     tally, draw = Tally(command.name, command.group), random.Random(f"{seed}/{command.name}")
     home = root / command.name.replace(", ", "-")
     reference = inputs(home / "whole", made)
@@ -158,14 +159,14 @@ def measure(command: Command, kills: int, root: Path, seed: int, made: Path | No
 
 
 def model_of(root: Path) -> Path:
-    """A deployed model for the exports."""
+    """Runs a search and returns the folder of its compact model, for the exports."""
     folder = inputs(root / "model", None)
     whole((*RUN, "--search", "uniform", "--out", "out"), folder)
     return next((folder / "out").glob("seed-0/compact/*"))
 
 
-def rows(tallies: Sequence[Tally]) -> list[dict[str, Any]]:
-    """One row for each kind of command."""
+def table_rows(tallies: Sequence[Tally]) -> list[dict[str, Any]]:
+    """Returns one row per group of commands."""
     found: dict[str, dict[str, Any]] = {}
     for one in tallies:
         row = found.setdefault(
@@ -178,7 +179,7 @@ def rows(tallies: Sequence[Tally]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Kills, prints the table, writes the JSON; 1 where anything differed."""
+    """Runs all kills, prints the table and writes the JSON file; returns 1 if there were problems."""
     given = _arguments()
     began, about = time.monotonic(), machine()
     chosen = [c for c in commands() if given.only is None or c.name in given.only or c.group in given.only]
@@ -187,20 +188,21 @@ def main() -> int:
     root = Path(given.folder or tempfile.mkdtemp(prefix="kills-"))
     made = model_of(root) if any(command.needs_model for command in chosen) else None
     with ThreadPoolExecutor(given.jobs) as pool:
-        # the longest first, so that the last ones end together
+        # the longest first, so that the pool stays busy to the end
         tasks = [
             pool.submit(measure, c, wanted[c.name], root, given.seed, made if c.needs_model else None)
             for c in sorted(chosen, key=lambda c: -wanted[c.name] * (5 if "Spark" in c.name else 1))
         ]
         tallies = sorted((task.result() for task in tasks), key=lambda one: one.name)
+    counted = table_rows(tallies)
     problems = [f"{one.name}: {problem}" for one in tallies for problem in one.problems]
     print(f"{'command':18} {'folders':>8} {'kills':>6} {'resumed':>8} {'equal':>6} {'problems':>9}")
-    for row in rows(tallies):
+    for row in counted:
         print("{command:18} {folders:8} {kills:6} {resumed:8} {equal:6} {problems:9}".format(**row))
     print("\n".join(problems) if problems else "No problems.")
     record = {
         "machine": about, "seed": given.seed, "jobs": given.jobs, "minutes": round((time.monotonic() - began) / 60, 1),
-        "kills": sum(one.kills for one in tallies), "rows": rows(tallies), "commands": [asdict(one) for one in tallies],
+        "kills": sum(one.kills for one in tallies), "rows": counted, "commands": [asdict(one) for one in tallies],
     }  # fmt: skip
     given.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if not problems and not given.folder:
@@ -212,9 +214,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="commands that are killed side by side")
+    parser.add_argument("--jobs", type=int, default=2, help="commands tested in parallel")
     parser.add_argument("--only", nargs="+", help="names of commands or of rows of the table")
-    parser.add_argument("--folder", type=Path, help="an empty folder to work in, which is kept")
+    parser.add_argument("--folder", type=Path, help="an empty folder to work in; it is not deleted")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "kills.json", help="the JSON file")
     return parser.parse_args()
 

@@ -1,10 +1,10 @@
-"""Predictions of many rows: rows a second and peak memory of `fieldwise predict`, from Parquet to Parquet.
+"""Measures rows per second and peak memory of `fieldwise predict` on many rows, from Parquet to Parquet.
 
     python benchmarks/predict.py --rows 10000000
 
 The rows are shaped like Criteo's (benchmarks/criteo_like.py). The model is a DCN-V2 over vocabularies of the first
-million rows with a quarter of the columns, kept by lot; its weights are not trained, which costs the same. The
-prediction runs in a process of its own; time is its wall time, imports included, memory its peak resident set.
+million rows with a random quarter of the columns; its weights are not trained, which does not affect the cost. The
+prediction runs in a separate process; time is its wall time, imports included, memory its peak resident set.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 from criteo_like import _CHUNK as CHUNK
-from criteo_like import table, write
+from criteo_like import criteo_rows, write
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.select import select
@@ -35,10 +35,10 @@ HERE = Path(__file__).parent
 
 
 def make_rows(path: Path, rows: int) -> None:
-    """Parquet as pyarrow writes it, half a million rows in a row group."""
+    """Writes Parquet with half a million rows per row group."""
     writer = None
     for seed, start in enumerate(range(0, rows, CHUNK)):
-        part = table(min(CHUNK, rows - start), seed)
+        part = criteo_rows(min(CHUNK, rows - start), seed)
         writer = writer or pq.ParquetWriter(path, part.schema)
         writer.write_table(part)
     assert writer is not None
@@ -46,7 +46,7 @@ def make_rows(path: Path, rows: int) -> None:
 
 
 def make_model(folder: Path) -> Path:
-    """The compact model over the vocabularies of a million rows."""
+    """Exports a compact model over the vocabularies of a million rows, and returns its folder."""
     write(folder / "rows.txt", 1_000_000)
     data = prepare(Criteo(raw=folder / "rows.txt"), folder / "data")
     full = DCNv2().build(data.schema.layout(16)).eval()
@@ -57,10 +57,10 @@ def make_model(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Makes rows and model, predicts, and writes a JSON file beside the others."""
+    """Makes rows and model, predicts, and writes the results to a JSON file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--folder", type=Path, help="where to work; rows and model that lie there are used again")
+    parser.add_argument("--folder", type=Path, help="folder to work in; existing rows and model are reused")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = given.folder or Path(name)

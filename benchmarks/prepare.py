@@ -1,14 +1,14 @@
-"""Preparation side by side: fieldwise, fuxictr's own preprocessing, and pandas with scikit-learn label encoding.
+"""Compares preparation by fieldwise, by fuxictr's preprocessing, and by pandas with scikit-learn label encoding.
 
     python benchmarks/prepare.py --rows 1000000 --fuxictr FUXICTR_VENV/bin/python
     python benchmarks/prepare.py --rows 45000000 --only fieldwise
     python benchmarks/prepare.py --columns 50 400 1000 10000
 
-Each runs in a process of its own, on the same generated rows (benchmarks/criteo_like.py), one after the other. Time is
-the wall time of the whole process, imports included; memory is the peak resident set of that process. The rows are
-generated, and split into files for fuxictr, before the clock starts. benchmarks/README.md says how to install fuxictr.
+Each runs in a separate process, on the same generated rows (benchmarks/criteo_like.py), in sequence. Time is the wall
+time of the whole process, imports included; memory is the peak resident set of that process. The rows are generated,
+and split into files for fuxictr, before the clock starts. benchmarks/README.md describes how to install fuxictr.
 
-`--columns` measures fieldwise only, on 500 rows of each number of columns: text, whole and other numbers.
+`--columns` measures only fieldwise, on 500 rows of each number of columns: text, integers and floats.
 """
 
 import argparse
@@ -32,7 +32,7 @@ WIDE_ROWS = 500
 
 
 def fieldwise(folder: Path) -> dict[str, Any]:
-    """Random split, log-squared bins, vocabularies of the training rows, arrays on disk; within 4 GiB."""
+    """Prepares with a random split, log-squared bins, vocabularies of the training rows, arrays on disk; in 4 GiB."""
     from fieldwise.data.criteo import Criteo
     from fieldwise.data.prepare import prepare
 
@@ -40,7 +40,7 @@ def fieldwise(folder: Path) -> dict[str, Any]:
     started = time.perf_counter()
 
     def progress(stage: str, *_: int | None) -> None:
-        stages[stage] = time.perf_counter() - started  # when the stage was last heard of
+        stages[stage] = time.perf_counter() - started  # time of the stage's last report
 
     data = prepare(Criteo(raw=folder / "rows.txt"), folder / "fieldwise", progress=progress)
     ends = {stage: round(seconds, 1) for stage, seconds in stages.items()}
@@ -48,7 +48,7 @@ def fieldwise(folder: Path) -> dict[str, Any]:
 
 
 def wide(folder: Path) -> dict[str, Any]:
-    """The source `table` with rules inferred."""
+    """Prepares with the source `table` and inferred rules."""
     from fieldwise.data.prepare import prepare
     from fieldwise.data.table import Table
 
@@ -57,7 +57,7 @@ def wide(folder: Path) -> dict[str, Any]:
 
 
 def wide_rows(path: Path, columns: int) -> None:
-    """500 rows of text and numbers."""
+    """Writes 500 rows of text and numbers."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.csv as csv
@@ -71,7 +71,7 @@ def wide_rows(path: Path, columns: int) -> None:
 
 
 def measure_wide(counts: list[int], folder: Path) -> None:
-    """One table of each number of columns, and a JSON file of all."""
+    """Measures a table of each number of columns, and writes the results to a JSON file."""
     results = {}
     before = os.getloadavg()[0]
     for columns in counts:
@@ -89,7 +89,7 @@ def measure_wide(counts: list[int], folder: Path) -> None:
 
 
 def sklearn(folder: Path) -> dict[str, Any]:
-    """The usual notebook: pandas, rare values replaced, one LabelEncoder a column, all rows at once."""
+    """Prepares as a typical notebook: pandas, rare values replaced, one LabelEncoder per column, all rows at once."""
     import numpy as np
     import pandas as pd
     from sklearn.preprocessing import LabelEncoder
@@ -111,7 +111,7 @@ def sklearn(folder: Path) -> dict[str, Any]:
 
 
 def fuxictr(folder: Path) -> dict[str, Any]:
-    """The Criteo processor of fuxictr with its published settings, from CSV files that are already split."""
+    """Prepares with fuxictr's Criteo processor and its published settings, from CSV files that are already split."""
     from fuxictr.datasets.criteo import CustomizedFeatureProcessor
     from fuxictr.preprocess import build_dataset
 
@@ -128,7 +128,7 @@ def fuxictr(folder: Path) -> dict[str, Any]:
 
 
 def split_files(folder: Path) -> None:
-    """The rows as three CSV files with a header, 8 : 1 : 1, as fuxictr takes them."""
+    """Writes the rows as three CSV files with a header, 8 : 1 : 1, for fuxictr."""
     header = ",".join(["label", *INTEGERS, *CATEGORIES]) + "\n"
     files = {name: (folder / f"{name}.csv").open("w") for name in ("train", "valid", "test")}
     for file in files.values():
@@ -142,7 +142,7 @@ def split_files(folder: Path) -> None:
 
 
 def measure(name: str, python: str, folder: Path) -> dict[str, Any]:
-    """One contender in a process of its own."""
+    """Measures one contender in a separate process."""
     started = time.perf_counter()
     with (folder / f"{name}.log").open("w") as log:
         process = subprocess.Popen(
@@ -153,19 +153,21 @@ def measure(name: str, python: str, folder: Path) -> dict[str, Any]:
     text = (folder / f"{name}.log").read_text()
     if status:
         raise SystemExit(f"{name} failed:\n{text[-3000:]}")
-    told = json.loads(text.strip().splitlines()[-1])
+    reported = json.loads(text.strip().splitlines()[-1])
     cpu = round(usage.ru_utime + usage.ru_stime, 1)
-    result = {"wall_s": round(wall, 1), "cpu_s": cpu, "peak_gib": round(usage.ru_maxrss / 2**20, 2), **told}
+    result = {"wall_s": round(wall, 1), "cpu_s": cpu, "peak_gib": round(usage.ru_maxrss / 2**20, 2), **reported}
     print(f"{name:10} {result}", flush=True)
     return result
 
 
 def main() -> None:
-    """Generates rows, measures each contender, and writes a JSON file beside the others."""
+    """Generates rows, measures each contender, and writes the results to a JSON file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--columns", type=int, nargs="*", help="tables of 500 rows and as many columns instead")
-    parser.add_argument("--raw", type=Path, help="rows that criteo_like.py made before")
+    parser.add_argument(
+        "--columns", type=int, nargs="*", help="measure tables of 500 rows with these numbers of columns instead"
+    )
+    parser.add_argument("--raw", type=Path, help="existing rows made by criteo_like.py")
     parser.add_argument("--fuxictr", help="the Python of an environment with fuxictr")
     parser.add_argument("--only", nargs="*", default=["fieldwise", "sklearn", "fuxictr"])
     parser.add_argument("--folder", type=Path)

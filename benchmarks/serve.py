@@ -1,9 +1,9 @@
-"""Serving a Criteo-shaped model (39 fields, a million rows, width 16), full and with a quarter of its columns.
+"""Measures serving of a Criteo-shaped model (39 fields, a million rows, width 16), full and with 25% of its columns.
 
     python benchmarks/serve.py
 
-The fields' cardinalities fall as Criteo's do; the kept columns are drawn by lot, so widths are mixed. Weights are not
-trained, which costs the same. The numbers are those of `fieldwise bench-serve`, on one core.
+The fields' cardinalities are distributed like Criteo's; the kept columns are random, so widths are mixed. Weights are
+not trained, which does not affect the cost. The numbers are those of `fieldwise bench-serve`, on one core.
 """
 
 import argparse
@@ -18,24 +18,24 @@ import numpy as np
 from criteo_like import CARDINALITIES
 from rich.console import Console
 
+from fieldwise.bench.serve import bench
 from fieldwise.cli.console import table
 from fieldwise.core.budget import Budget
 from fieldwise.core.schema import Field, Schema
 from fieldwise.core.select import select
-from fieldwise.exports.bench import bench
 from fieldwise.exports.folder import export
 from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2
-from fieldwise.reports.serving import HEADS, rows
+from fieldwise.reports.serving import HEADS, serving_rows
 
 HERE = Path(__file__).parent
 ROWS = 1_000_000
 
 
 def schema() -> Schema:
-    """13 binned numbers of 100 ids each, and the 26 texts of Criteo, the larger ones cut so that all have a million."""
+    """Returns 13 binned fields of 100 ids and Criteo's 26 text fields, limited so that all have a million ids."""
     low, high = 0, max(CARDINALITIES)
-    while low < high:  # the largest cut that leaves no more than a million
+    while low < high:  # bisects for the largest limit with at most a million ids
         middle = (low + high + 1) // 2
         fits = sum(min(count, middle) for count in CARDINALITIES) <= ROWS - 1_300
         low, high = (middle, high) if fits else (low, middle - 1)
@@ -44,7 +44,7 @@ def schema() -> Schema:
 
 
 def main() -> None:
-    """Builds, measures, and writes a JSON file beside the others."""
+    """Builds the models, measures them, and writes the results to a JSON file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0)
     given = parser.parse_args()
@@ -56,7 +56,7 @@ def main() -> None:
         export(compact(full, mask), folder, mask=mask)
         before = os.getloadavg()[0]
         found = bench(Path(folder), seconds=given.seconds, say=print)
-    table(Console(width=120), "ids to probabilities, one core: MiB, p50 / p99 ms", HEADS, rows(found.to_json()))
+    table(Console(width=120), "ids to probabilities, one core: MiB, p50 / p99 ms", HEADS, serving_rows(found.to_json()))
     record = {
         "rows": sum(fields.cardinalities),
         "columns": {"full": full.layout.columns, "compact": mask.columns},

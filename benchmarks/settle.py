@@ -1,15 +1,15 @@
-"""What it costs, and what it changes, to bring rows up to date before orthogonality moves their table.
+"""Measures the cost and effect of bringing rows up to date before orthogonality changes their table.
 
     python benchmarks/settle.py
     python benchmarks/settle.py --shapes criteo --models fm --steps 200 --epochs 5 --rounds 3
 
 Four ways to pretrain on the same rows: `none`, without orthogonality; `unsettled`, which multiplies tables whose rows
-still miss steps, as was once done; `settled`, as is done; and `dense`, which moves every row at every step and is what
-the others should follow. Every case trains in a process of its own, two threads, on generated rows (encoded_rows.py); a
-round runs all ways one after the other. Reported: seconds per epoch (median over rounds, without the first epoch) and
-their ratio to the first way; AUC and log loss on held-out rows after the last epoch; and the distance of the tables
-from those of `dense`, relative to their size. Where the tables are small for the batch, all rows are moved at every
-step (`by rows: no`), and settling has nothing to do.
+have missed steps, as earlier versions did; `settled`, the current behavior; and `dense`, which updates every row at
+every step and is the reference. Every case trains in a separate process, two threads, on generated rows
+(encoded_rows.py); a round runs all ways in sequence. Reported: seconds per epoch (median over rounds, without the
+first epoch) and their ratio to the first way; AUC and log loss on held-out rows after the last epoch; and the
+distance of the tables from those of `dense`, relative to their norm. If the tables are small for the batch, all rows
+are updated at every step (`by rows: no`), and there is nothing to settle.
 """
 
 import argparse
@@ -49,20 +49,20 @@ class Case:
 
 
 def inside(case: Case, tables: Path) -> dict[str, Any]:
-    """Trains a case; writes its tables, and says what it took and reached."""
+    """Trains a case, writes its tables, and returns its time and accuracy."""
     import torch
 
     import fieldwise as fw
-    from fieldwise.core.names import resolve
+    from fieldwise.core.registry import resolve
     from fieldwise.data.store import Split
     from fieldwise.models import MODELS
+    from fieldwise.tables.optimizer import Optimizer
     from fieldwise.train import checkpoint
-    from fieldwise.train.optimiser import Optimiser
     from fieldwise.train.stages import Pretrain
 
     torch.set_num_threads(2)
     if case.way == "unsettled":
-        Optimiser.settle = lambda *_: None  # type: ignore[method-assign]
+        Optimizer.settle = lambda *_: None  # type: ignore[method-assign]
     shape = SHAPES[case.shape]
     count = case.steps * case.batch
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +75,7 @@ def inside(case: Case, tables: Path) -> dict[str, Any]:
         batch=case.batch,
         epochs=case.epochs,
         patience=case.epochs,
-        optimiser="dense-adam" if case.way == "dense" else "adam",
+        optimizer="dense-adam" if case.way == "dense" else "adam",
         regularity={"strength": 0.0 if case.way == "none" else case.strength, "form": case.form},
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ def inside(case: Case, tables: Path) -> dict[str, Any]:
     flat = [t.flatten() for name, t in sorted(kept.items()) if name.startswith("model.embedding.tables")]
     np.save(tables, torch.cat(flat).numpy())
     return {
-        "by_rows": not Optimiser(task.new_model(), settings.optimiser, 1e-3, case.batch).same_shapes,
+        "by_rows": not Optimizer(task.new_model(), settings.optimizer, 1e-3, case.batch).same_shapes,
         "epoch_s": statistics.median(epoch.seconds for epoch in history[2:] or history[1:]),
         "auc": history[-1].auc,
         "log_loss": history[-1].log_loss,
@@ -92,7 +92,7 @@ def inside(case: Case, tables: Path) -> dict[str, Any]:
 
 
 def trained(case: Case, tables: Path) -> dict[str, Any]:
-    """One training in a process of its own."""
+    """Trains a case in a separate process."""
     command = [sys.executable, __file__, "--inside", json.dumps(asdict(case)), "--tables", str(tables)]
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -103,7 +103,7 @@ def trained(case: Case, tables: Path) -> dict[str, Any]:
 
 
 def compare(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
-    """All ways of one shape, model and batch, in turns; a row for each."""
+    """Measures all ways of one shape, model and batch, in turns; returns one row per way."""
     found: dict[str, list[dict[str, Any]]] = {case.way: [] for case in cases}
     with tempfile.TemporaryDirectory() as folder:
         tables = {case.way: Path(folder) / f"{case.way}.npy" for case in cases}
@@ -129,16 +129,16 @@ def compare(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """All shapes and models, or those named."""
+    """Measures all shapes and models, or the named ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--models", nargs="+", default=["fm", "dcnv2"])
-    parser.add_argument("--batches", nargs="+", type=int, help="rows per step; by shape unless given")
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS, help="`dense` must be among them")
+    parser.add_argument("--batches", nargs="+", type=int, help="rows per step; default: depends on the shape")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS, help="must include `dense`")
     parser.add_argument("--steps", type=int, default=120, help="steps per epoch")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--strength", type=float, default=1e-3, help="of orthogonality; the library's default")
+    parser.add_argument("--strength", type=float, default=1e-3, help="of orthogonality; default: the library's")
     parser.add_argument("--form", default="cosine", choices=["cosine", "raw"])
     parser.add_argument("--out", type=Path, default=HERE / "results" / "settle.json", help="the JSON file")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
@@ -148,7 +148,7 @@ def main() -> None:
         print(json.dumps(inside(Case(**json.loads(given.inside)), given.tables)))
         return
     if "dense" not in given.ways:
-        parser.error("--ways: `dense` is missing, from which distances are measured")
+        parser.error("--ways lacks `dense`, the reference of all distances. Add it.")
     versions = {package: version(package) for package in ("fieldwise", "torch", "numpy")}
     result: dict[str, Any] = {"machine": machine(), "versions": versions, "rounds": given.rounds, "cases": []}
     common = {"steps": given.steps, "epochs": given.epochs, "strength": given.strength, "form": given.form}

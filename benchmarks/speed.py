@@ -1,12 +1,12 @@
-"""fieldwise's own speed: by model and optimiser, and how it grows with the tables, the batch, the fields and the width.
+"""Measures fieldwise's speed by model and optimizer, and how it scales with tables, batch, fields and width.
 
     python benchmarks/speed.py
     python benchmarks/speed.py --only cardinality,orthogonality --rounds 5
 
-Every case trains in a process of its own, two threads, on generated rows (encoded_rows.py); a round runs all cases of a
-table one after the other, so that a busy moment hits them alike. Numbers are medians over rounds: milliseconds a step,
-thousand samples a second, seconds of a whole epoch with its validation and with all rows brought up to date at its end,
-and memory taken while training as a multiple of the tables. A table replaces its last results in the JSON file.
+Every case trains in a separate process, two threads, on generated rows (encoded_rows.py); a round runs all cases of a
+table in sequence, so that other load affects them alike. Numbers are medians over rounds: milliseconds per step,
+thousand samples per second, seconds of a whole epoch with validation and with all rows brought up to date at its end,
+and the memory of training as a multiple of the tables. A table replaces its last results in the JSON file.
 """
 
 import argparse
@@ -31,42 +31,42 @@ FEW: Final = 100_000
 MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
 ASLEEP: Final = {"OMP_WAIT_POLICY": "PASSIVE"}
 WAITING: Final = {"as it comes": {}, "asleep": ASLEEP, "brief": {**ASLEEP, "GOMP_SPINCOUNT": "1000"}}
-"""Spinning for milliseconds, never, and for some microseconds as the command line lets them."""
+"""OpenMP threads spin for milliseconds, never, or for some microseconds (as the command line sets them)."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to time."""
+    """One training to time."""
 
     name: str
     model: str = "dcnv2"
     shape: str = "criteo"
     rows: int = 0
-    """Of all tables together; 0 leaves the shape's own."""
+    """Rows of all tables together; 0 means the shape's own."""
     fields: int = 0
-    """The first so many fields; 0 takes all."""
+    """Number of fields, from the first; 0 means all."""
     batch: int = 2048
     width: int = 16
-    optimiser: str = "adam"
+    optimizer: str = "adam"
     regularity: str = "none"
-    """none, step or loss."""
+    """Place of orthogonality: none, step or loss."""
     stage: str = "pretrain"
     """pretrain, search, or retrain of a quarter of the columns."""
     steps: int = 40
-    """In an epoch; the first epoch is not counted."""
+    """Steps per epoch; the first epoch is not counted."""
     same_rows: bool = False
-    """Whether a batch reads as many rows of the tables as if they held 1e5 in all, and not more of larger ones."""
+    """Whether a batch reads as many rows as from tables of 1e5 rows in total, whatever their size."""
     waiting: str = "brief"
-    """How OpenMP's threads wait, of WAITING."""
+    """How OpenMP threads wait: a key of WAITING."""
     beside: int = 0
-    """Busy processes at the same time."""
+    """Number of busy processes running at the same time."""
     threads: int = 0
-    """Of all steps; 0 gives two, of which fieldwise takes as many as a step is worth."""
+    """Threads of all steps; 0 means two, of which fieldwise uses one for small steps."""
     folder: bool = False
-    """Whether checkpoints are written, and the best one kept on disk instead of in memory; for pretrain."""
+    """Whether checkpoints are written, and the best one is stored on disk instead of in memory; only for pretrain."""
 
     def cardinalities(self, rows: int = 0) -> tuple[int, ...]:
-        """Of every field, for so many rows in all tables."""
+        """Returns the cardinality of every field, scaled to a total number of rows."""
         own = SHAPES[self.shape].cardinalities[: self.fields or None]
         scale = (rows or self.rows) / sum(own) if rows or self.rows else 1
         return tuple(max(16, round(c * scale)) for c in own)
@@ -74,9 +74,9 @@ class Case:
 
 TABLES: Final[dict[str, list[Case]]] = {
     "models": [
-        Case(f"{model}, {optimiser}", model=model, optimiser=optimiser)
+        Case(f"{model}, {optimizer}", model=model, optimizer=optimizer)
         for model in MODELS
-        for optimiser in ("adam", "dense-adam", "rowwise-adagrad")
+        for optimizer in ("adam", "dense-adam", "rowwise-adagrad")
     ],
     "cardinality": [
         Case(f"{model}, {rows:.0e} rows{', same read' * same}", model=model, rows=int(rows), steps=30, same_rows=same)
@@ -111,7 +111,7 @@ TABLES: Final[dict[str, list[Case]]] = {
         for shape in ("movielens", "criteo")
         for model in ("fm", "dcnv2")
         for place in ("none", "step", "loss")
-        if not (shape == "criteo" and place == "loss")  # every row of every table at every step: minutes
+        if not (shape == "criteo" and place == "loss")  # takes minutes: every row of every table at every step
     ],
     "stages": [
         Case(f"{shape}, {model}, {stage}", model=model, shape=shape, stage=stage)
@@ -123,22 +123,22 @@ TABLES: Final[dict[str, list[Case]]] = {
 
 
 def inside(case: Case) -> dict[str, float]:
-    """Trains a case and says what it took."""
+    """Trains a case and returns its time and memory."""
     import numpy as np
     import torch
 
     import fieldwise as fw
-    from fieldwise.core.names import resolve
+    from fieldwise.core.registry import resolve
+    from fieldwise.core.watcher import Watcher
     from fieldwise.data.store import Split
     from fieldwise.models import MODELS as NAMES
     from fieldwise.models.compact import compact
-    from fieldwise.train import threads as worth
-    from fieldwise.train.loop import Silence
+    from fieldwise.tables import threads
     from fieldwise.train.memory import forget_peak, peak_memory
     from fieldwise.train.stages import Pretrain, Retrain
 
-    class Clock(Silence):
-        """Remembers when steps ended."""
+    class Clock(Watcher):
+        """Records the end of every step."""
 
         def __init__(self) -> None:
             self.ends: dict[int, list[float]] = {}
@@ -148,7 +148,7 @@ def inside(case: Case) -> dict[str, float]:
 
     torch.set_num_threads(case.threads or 2)
     if case.threads:
-        worth.SMALL = 0  # type: ignore[misc]
+        threads.SMALL = 0  # type: ignore[misc]
     cardinalities = case.cardinalities()
     with tempfile.TemporaryDirectory() as folder:
         drawn = case.cardinalities(FEW) if case.same_rows else cardinalities
@@ -163,18 +163,18 @@ def inside(case: Case) -> dict[str, float]:
     clock = Clock()
     forget_peak()
     before = peak_memory()
-    common = {"batch": case.batch, "epochs": 3, "patience": 3, "optimiser": case.optimiser}
+    common = {"batch": case.batch, "epochs": 3, "patience": 3, "optimizer": case.optimizer}
     if case.stage == "pretrain":
         training = Pretrain(**common, regularity=place)
         with tempfile.TemporaryDirectory() as folder:
-            history = fw.pretrain(task, training, Path(folder) if case.folder else None, listener=clock).history
+            history = fw.pretrain(task, training, Path(folder) if case.folder else None, watcher=clock).history
     elif case.stage == "search":
         search = fw.searches.HAM(batch=case.batch, epochs=3, patience=0)
-        history = list(fw.search(task, search, fw.Budget.percent(25, "columns"), listener=clock).history)
+        history = list(search.run(task, fw.Budget.percent(25, "columns"), None, clock).history)  # from new weights
     else:
         quarter = fw.Mask(task.layout, tuple(tuple(range(w // 4)) for w in task.layout.widths))
         small = compact(task.new_model(), quarter)
-        history = fw.retrain(task, small, Retrain(**common, distil=0), listener=clock).history
+        history = fw.retrain(task, small, Retrain(**common, distil=0), watcher=clock).history
     tables = task.layout.params + sum(cardinalities) * settings.has_first_order()
     steps = [b - a for epoch, ends in clock.ends.items() if epoch > 1 for a, b in pairwise(ends)]
     return {
@@ -185,8 +185,8 @@ def inside(case: Case) -> dict[str, float]:
     }
 
 
-def table(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
-    """All cases, in turns."""
+def measure(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
+    """Measures all cases, in turns, and prints one line per case."""
     found: dict[str, list[dict[str, float]]] = {case.name: [] for case in cases}
     for _ in range(rounds):
         for case in cases:
@@ -203,7 +203,7 @@ def table(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
         speed = case.batch / middle["step_s"] / 1e3
         rows.append({"case": asdict(case), "thousand_a_second": round(speed, 1), **middle})
         print(
-            f"  {case.name:32} {middle['step_s'] * 1e3:8.2f} ms a step {speed:8.1f} k/s   "
+            f"  {case.name:32} {middle['step_s'] * 1e3:8.2f} ms per step {speed:8.1f} k/s   "
             f"epoch of {case.steps} steps {middle['epoch_s']:7.2f} s   memory {middle['memory']:5.2f} x tables   "
             f"{middle['rows_read']:.0f} rows read by 2048",
             flush=True,
@@ -212,11 +212,11 @@ def table(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """All tables, or those named."""
+    """Measures all tables, or the named ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(TABLES), help="tables, by commas")
+    parser.add_argument("--only", default=",".join(TABLES), help="tables, separated by commas")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="steps an epoch, for a quick look")
+    parser.add_argument("--steps", type=int, help="steps per epoch, for a quick run")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "speed.json", help="the JSON file")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -232,7 +232,7 @@ def main() -> None:
         versions = {package: version(package) for package in ("fieldwise", "torch", "numpy")}
         about = {"machine": machine(), "versions": versions, "rounds": given.rounds}
         cases = [replace(case, steps=given.steps) if given.steps else case for case in TABLES[name]]
-        result[name] = {**about, "cases": table(cases, given.rounds)}
+        result[name] = {**about, "cases": measure(cases, given.rounds)}
         given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"written to {given.out}")
 

@@ -1,1 +1,1 @@
-"""From run folders to `docs/results`: compact data, tables and pictures. Read `write.py` first."""
+"""Makes the pages of `docs/results` from run folders: compact data, tables and figures. Read `write.py` first."""

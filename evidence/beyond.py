@@ -1,4 +1,4 @@
-"""The page of searches beyond the paper."""
+"""Tables and figures of the page on searches beyond the paper."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -6,7 +6,7 @@ from evidence.data import Evidence
 from evidence.grid import Grid, difference, spread
 from evidence.pictures import BLUE, GREY, TITLES, note
 from evidence.tables import Lines, verdict
-from fieldwise.reports.markdown import table
+from fieldwise.reports.run.markdown import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,9 +15,9 @@ QUARTER: Final = "54000 parameters"
 
 
 def raced(evidence: Evidence) -> Evidence:
-    """The comparison with `race` in front: of each seed's methods the one that is best on validation rows.
+    """Returns the comparison with `race` added first: for each seed, the method with the best validation AUC.
 
-    The search `race` does the same by itself: with a seed all its entrants end as they ended here.
+    The search `race` gives the same result: its entrants are deterministic given the seed.
     """
     grid = Grid(evidence)
     winners = []
@@ -32,7 +32,7 @@ def raced(evidence: Evidence) -> Evidence:
 
 
 def winners(evidence: Evidence) -> Lines:
-    """How many seeds each method wins in each cell."""
+    """Tabulates the number of seeds that each method wins per model and budget."""
     grid = Grid(evidence)
     race = [cell for cell in raced(evidence).cells if cell.method == "race"]
     methods = {(c.model, c.budget, c.seed, c.valid_auc): c.method for c in evidence.cells}
@@ -40,11 +40,11 @@ def winners(evidence: Evidence) -> Lines:
     for model, budget in grid.places:
         won = [methods[model, budget, c.seed, c.valid_auc] for c in race if (c.model, c.budget) == (model, budget)]
         rows.append((model, budget, *(won.count(method) for method in grid.methods)))
-    return table(("model", "budget", *(f"{method} won" for method in grid.methods)), rows)
+    return markdown_table(("model", "budget", *(f"{method} won" for method in grid.methods)), rows)
 
 
 def others(evidence: Evidence, rivals: Evidence) -> Lines:
-    """The race against searches of another comparison with the same rules, over the seeds that both have."""
+    """Tabulates the race against the searches of another comparison with the same rules, over common seeds."""
     ours, theirs = Grid(raced(evidence)), Grid(rivals)
     rows = []
     for model, budget in theirs.places:
@@ -53,15 +53,17 @@ def others(evidence: Evidence, rivals: Evidence) -> Lines:
             found = difference(ours.cells(model, budget, "race"), cells)
             tests = f"{found}", f"{found.t:.2g}", verdict(found)
             rows.append((model, budget, method, found.pairs, spread(cells), *tests))
-    return table(("model", "budget", "rival", "seeds", "rival's test AUC", "race less it", "p", "race is"), rows)
+    return markdown_table(
+        ("model", "budget", "rival", "seeds", "rival's test AUC", "race less it", "p", "race is"), rows
+    )
 
 
 def quarter(figure: "Figure", evidence: Evidence) -> None:
-    """Test AUC at a quarter of the parameters, less the full model's: one width for all against the race."""
+    """Draws test AUC at a quarter of the parameters minus the full model's: uniform widths and the race."""
     grid = Grid(raced(evidence))
     figure.set_size_inches(7.5, 3.2)
     axes = figure.subplots()
-    for shift, (method, label, colour) in enumerate(
+    for shift, (method, label, color) in enumerate(
         [("uniform", "one width for all fields", GREY), ("race", "widths found by fieldwise", BLUE)]
     ):
         for place, model in enumerate(reversed(grid.models)):
@@ -69,7 +71,7 @@ def quarter(figure: "Figure", evidence: Evidence) -> None:
             gaps = [1000 * (cell.auc - full[cell.seed]) for cell in grid.cells(model, QUARTER, method)]
             at = place + 0.36 * (shift - 0.5)
             name = None if place else label
-            axes.barh(at, sum(gaps) / len(gaps), height=0.32, color=colour, label=name)
+            axes.barh(at, sum(gaps) / len(gaps), height=0.32, color=color, label=name)
             axes.plot(gaps, [at] * len(gaps), ".", color="black", alpha=0.35, markersize=4)
     axes.axvline(0, color="black", linewidth=1)
     axes.set_yticks(range(len(grid.models)), [TITLES[model] for model in reversed(grid.models)])

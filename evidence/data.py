@@ -1,4 +1,4 @@
-"""What a page rests on: one JSON file for each run folder, small enough to be committed, with every figure in it."""
+"""The data behind a page: one JSON file per run folder, small enough to commit, with every number on the page."""
 
 import json
 from importlib.metadata import version
@@ -9,42 +9,42 @@ from fieldwise.core.comparison import Comparison
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import write_text
 from fieldwise.core.records import Metrics, Record, RunRecord, Size
-from fieldwise.reports import cosines, dynamics
-from fieldwise.reports.run_view import RunView, StageView, open_run
+from fieldwise.reports.run import cosines, dynamics
+from fieldwise.reports.run.view import RunView, StageView, open_run
 from fieldwise.reports.write import COMPARISON
 
 FORMAT: Literal["fieldwise-evidence/1"] = "fieldwise-evidence/1"
 MOMENTS: Final = 60
-"""Moments of a search that are kept."""
+"""Moments stored per search."""
 
 
 class About(Record):
-    """Where numbers come from."""
+    """The origin of the numbers."""
 
     name: str
-    """Of the run folder."""
+    """Name of the run folder."""
     machine: str
     device: str
     jobs: int
-    """Cells side by side; seconds are to be read with it."""
+    """Cells run in parallel, which affects the seconds."""
     versions: dict[str, str]
     commit: str
-    """Of the code that ran."""
+    """Commit of the code that ran."""
     settings: dict[str, Any]
     """The resolved settings file."""
     fields: dict[str, int]
-    """Names and cardinalities."""
+    """Cardinality of each field."""
 
 
 class Cell(Record):
-    """One model at one budget, by one method with one seed; or, without both, the full model."""
+    """The result of one model, budget, method and seed; without budget and method, of the full model."""
 
     model: str
     method: str | None = None
     budget: str | None = None
     seed: int
     auc: float
-    """On the test rows, as the log loss."""
+    """AUC on the test split; so is the log loss."""
     log_loss: float
     valid_auc: float
     valid_log_loss: float
@@ -54,7 +54,7 @@ class Cell(Record):
     dense: int
     seconds: dict[str, float]
     own: int | None = None
-    """Columns that the search itself ended with, before the budget was met exactly."""
+    """Live columns at the end of the search, before selection to the exact budget."""
 
 
 class Search(Record):
@@ -65,34 +65,34 @@ class Search(Record):
     steps: int
     limit: int
     live: list[list[int]]
-    """Steps, and the live columns after each: the lowest and the highest of every span."""
+    """Steps, and the live columns after each: the minimum and maximum of every span."""
     reactivated: int
     every: float
-    """What a score of 1 below means."""
+    """The scale of `scores`: the value of one unit."""
     owners: list[int]
     kept: list[int]
     moments: list[int]
     scores: list[list[int]]
-    """For each column, its score at every moment."""
+    """The scores of each column at every moment, in units of `every`."""
     auc: list[float]
-    """Validation AUC after each epoch, the first before any."""
+    """Validation AUC before the first epoch and after each."""
     selected_auc: float
-    """Validation AUC of what was selected, before retraining."""
+    """Validation AUC of the selected model, before retraining."""
 
 
 class Pretrained(Record):
-    """One pretraining, and how much the columns of its tables repeat each other."""
+    """One pretraining, and the cosines between the columns of its tables."""
 
     seed: int
     valid_auc: float
     epochs: int
     seconds: float
     cosines: dict[str, list[float]]
-    """Of every field with two columns or more, the cosines above the diagonal, row by row."""
+    """The cosines above the diagonal, row by row, of every field with at least two columns."""
 
 
 class Evidence(Record):
-    """Everything that pages need of one run folder."""
+    """The data that pages need from one run folder."""
 
     format: Literal["fieldwise-evidence/1"] = FORMAT
     about: About
@@ -103,11 +103,10 @@ class Evidence(Record):
 
 
 def gather(out: Path, machine: str, commit: str) -> Evidence:
-    """The evidence of a run folder, a comparison's or a run's."""
+    """Collects the evidence of a run folder or a comparison folder."""
     if (out / COMPARISON).exists():
         return _comparison(out / COMPARISON, machine, commit)
     view = open_run(out)
-    pretrained = tuple(_pretrained(stage) for stage in view.stage("pretrain"))
     first = view.records[0] if view.records else None
     about = About(
         name=out.name,
@@ -119,23 +118,22 @@ def gather(out: Path, machine: str, commit: str) -> Evidence:
         settings=_placeless(view.settings),
         fields=cosines.fields_of(view.stage("pretrain")[0].folder),
     )
-    searches = tuple(found for stage in view.stage("search") for found in _searches(view, stage))
     return Evidence(
         about=about,
         full=tuple(_full(record.model, record) for record in view.records[:1]),
         cells=tuple(_cell(record.model, record.search, record) for record in view.records),
-        searches=searches,
-        pretrained=pretrained,
+        searches=tuple(found for stage in view.stage("search") for found in _searches(view, stage)),
+        pretrained=tuple(_pretrained(stage) for stage in view.stage("pretrain")),
     )
 
 
-def read(path: Path) -> Evidence:
-    """The evidence of a file."""
+def read_evidence(path: Path) -> Evidence:
+    """Reads evidence from a file."""
     return Evidence.model_validate_json(path.read_text(encoding="utf-8"))
 
 
 def write(path: Path, evidence: Evidence) -> None:
-    """Writes a file in which every cell is one line."""
+    """Writes evidence to a file, one line per cell."""
     values = evidence.model_dump(mode="json", exclude_defaults=True)
     lines = [f'"format": {json.dumps(FORMAT)}']
     for key, value in values.items():
@@ -149,7 +147,7 @@ def _comparison(path: Path, machine: str, commit: str) -> Evidence:
     complete = [(cell, cell.record) for cell in found.cells if cell.record]
     if len(complete) < len(found.cells):
         left = len(found.cells) - len(complete)
-        raise RunError(f"'{path}': {left} of {len(found.cells)} cells are not complete. Run the comparison to its end.")
+        raise RunError(f"'{path}': {left} of {len(found.cells)} cells are not complete. Complete the comparison first.")
     first = complete[0][1]
     about = About(
         name=path.parent.name,
@@ -170,14 +168,14 @@ def _comparison(path: Path, machine: str, commit: str) -> Evidence:
 
 
 def _placeless(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings without the places of files on one machine."""
+    """Returns settings without paths of this machine."""
     run = {key: value for key, value in settings["run"].items() if key != "dataset"}
     data = {key: value for key, value in settings.get("data", {}).items() if key != "raw"}
     return {**settings, "run": run, "data": data}
 
 
 def _figures(test: Metrics, valid: Metrics, size: Size) -> dict[str, Any]:
-    """What a cell says of a model, full or compact."""
+    """Returns the fields of a cell that describe a model, full or compact."""
     return {
         "auc": round(test.auc, 6),
         "log_loss": round(test.log_loss, 6),

@@ -1,4 +1,4 @@
-"""The paper's further discussions: base width, dense parameters; and which fields its MovieLens-1M may have had."""
+"""Tables of the paper's discussions: base width, dense parameters, and possible field sets of its MovieLens-1M."""
 
 from typing import TYPE_CHECKING
 
@@ -6,14 +6,14 @@ from evidence.data import Evidence
 from evidence.grid import Grid, Measure, auc, difference, mean, spread
 from evidence.pictures import gaps
 from evidence.tables import Lines, verdict
-from fieldwise.reports.markdown import table
+from fieldwise.reports.run.markdown import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def narrow(slim: Evidence, wide: Evidence) -> Lines:
-    """Each method from base width 8 against the same from 16, at equal budgets; then the full models."""
+    """Tabulates each method with base width 8 against base width 16 at equal budgets, then the full models."""
     grid, base = Grid(slim), Grid(wide)
     rows = []
     for name in grid.models:
@@ -28,11 +28,13 @@ def narrow(slim: Evidence, wide: Evidence) -> Lines:
             found = difference(ours, theirs)
             tests = f"{found}", f"{found.t:.2g}", verdict(found)
             rows.append((model, budget, method, spread(theirs), spread(ours), *tests))
-    return table(("model", "budget", "method", "base width 16", "base width 8", "8 less 16", "p", "verdict"), rows)
+    return markdown_table(
+        ("model", "budget", "method", "base width 16", "base width 8", "8 less 16", "p", "verdict"), rows
+    )
 
 
 def dense(evidence: Evidence) -> Lines:
-    """Numbers outside the embedding tables, of the full and the compact DCN-V2."""
+    """Tabulates the parameters outside the embedding tables of the full and the compact DCN-V2."""
     grid = Grid(evidence)
     full = grid.full("dcnv2")[0]
     rows = [("full model", sum(full.widths), f"{full.dense:,}", "100%")]
@@ -40,11 +42,11 @@ def dense(evidence: Evidence) -> Lines:
         cells = grid.cells("dcnv2", budget, "ham")
         count = mean(cells, lambda cell: cell.dense)
         rows.append((f"ham, {budget}", sum(cells[0].widths), f"{count:,.0f}", f"{count / full.dense:.1%}"))
-    return table(("DCN-V2", "columns", "dense parameters", "of the full model's"), rows)
+    return markdown_table(("DCN-V2", "columns", "dense parameters", "of the full model's"), rows)
 
 
 def variants(*data: Evidence) -> Lines:
-    """What the paper's claims come to on each choice of fields: HAM against `uniform` and `sam`."""
+    """Tabulates HAM against `uniform` and `sam` for each set of fields, to check the paper's claims."""
     rows = []
     for evidence in by_variant(*data):
         grid = Grid(evidence)
@@ -54,11 +56,11 @@ def variants(*data: Evidence) -> Lines:
             tests = [text for one in found for text in (f"{one}", f"{one.t:.2g}", verdict(one))]
             rows.append((evidence.about.name, model, budget, len(ham), spread(ham), *tests, spread(grid.full(model))))
     heads = ("less uniform", "p", "ham is", "less sam", "p", "ham is", "full model")
-    return table(("fields", "model", "budget", "seeds", "ham", *heads), rows)
+    return markdown_table(("fields", "model", "budget", "seeds", "ham", *heads), rows)
 
 
 def by_variant(*data: Evidence) -> list[Evidence]:
-    """Grids over several choices of fields, named by them; of the models and methods, those that all grids have."""
+    """Returns evidence named after its set of fields, restricted to the models and methods common to all."""
     models = set.intersection(*(set(Grid(evidence).models) for evidence in data))
     methods = set.intersection(*(set(Grid(evidence).methods) for evidence in data))
     return [
@@ -71,7 +73,7 @@ def by_variant(*data: Evidence) -> list[Evidence]:
 
 
 def noticed(*data: Evidence) -> Lines:
-    """How many seeds leave the timestamp out, and what became of those that did and did not."""
+    """Tabulates the number of seeds that drop the timestamp, and the test AUC of those that do and do not."""
     rows = []
     for evidence in data:
         grid, place = Grid(evidence), list(evidence.about.fields).index("timestamp")
@@ -81,16 +83,18 @@ def noticed(*data: Evidence) -> Lines:
                 groups = [[cell for cell in cells if bool(cell.widths[place]) is kept] for kept in (False, True)]
                 texts = [spread(group) if group else "" for group in groups]
                 rows.append((model, budget, method, f"{len(groups[0])} of {len(cells)}", *texts))
-    return table(("model", "budget", "method", "without timestamp", "test AUC without it", "test AUC with it"), rows)
+    return markdown_table(
+        ("model", "budget", "method", "without timestamp", "test AUC without it", "test AUC with it"), rows
+    )
 
 
 def variant_gaps(figure: "Figure", *data: Evidence) -> None:
-    """For each choice of fields, every method less `uniform`."""
+    """Draws every method minus `uniform` for each set of fields."""
     gaps(figure, *by_variant(*data))
 
 
 def own_columns(*data: Evidence) -> Lines:
-    """Columns that AutoDim takes by itself, where no budget holds it back."""
+    """Tabulates the columns that AutoDim selects without a budget."""
     rows = []
     for evidence in data:
         grid = Grid(evidence)
@@ -98,11 +102,11 @@ def own_columns(*data: Evidence) -> Lines:
             cells = grid.cells(model, budget, "autodim")
             own = mean(cells, lambda cell: cell.own or 0)
             rows.append((evidence.about.name.removeprefix("autodim-"), model, budget, f"{own:.1f}"))
-    return table(("data", "model", "budget", "AutoDim's own columns"), rows)
+    return markdown_table(("data", "model", "budget", "AutoDim's own columns"), rows)
 
 
 def distilled(with_it: Evidence, plain: Evidence, measure: Measure = auc) -> Lines:
-    """What learning from the full model's predictions gains, for the methods that both grids have."""
+    """Tabulates the gain from distillation, for the methods of both grids."""
     ours, theirs = Grid(with_it), Grid(plain)
     rows = []
     for model, budget in theirs.places:
@@ -111,11 +115,11 @@ def distilled(with_it: Evidence, plain: Evidence, measure: Measure = auc) -> Lin
             found = difference(a, b, measure)
             texts = spread(b, measure), spread(a, measure), f"{found}", f"{found.t:.2g}", verdict(found)
             rows.append((model, budget, method, *texts))
-    return table(("model", "budget", "method", "clicks alone", "distilled", "gain", "p", "verdict"), rows)
+    return markdown_table(("model", "budget", "method", "clicks alone", "distilled", "gain", "p", "verdict"), rows)
 
 
 def shorter(usual: Evidence, short: Evidence) -> Lines:
-    """HAM with fewer epochs of search than usual, where both grids have it."""
+    """Tabulates HAM with fewer search epochs against the usual number, for the cells of both grids."""
     ours, theirs = Grid(short), Grid(usual)
     rows = []
     for model, budget in ours.places:
@@ -126,4 +130,4 @@ def shorter(usual: Evidence, short: Evidence) -> Lines:
             rows.append((model, budget, epochs, spread(cells), f"{loss:.4f}", len(cells)))
         found = difference(ours.cells(model, budget, "ham"), theirs.cells(model, budget, "ham"))
         rows.append((model, budget, "difference", f"{found} (p {found.t:.2g})", "", found.pairs))
-    return table(("model", "budget", "epochs of search", "test AUC", "log loss", "seeds"), rows)
+    return markdown_table(("model", "budget", "epochs of search", "test AUC", "log loss", "seeds"), rows)

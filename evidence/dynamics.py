@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from evidence.data import Evidence
 from evidence.pictures import BLUE, ORANGE, note
 from evidence.tables import Lines
-from fieldwise.reports.markdown import table
+from fieldwise.reports.run.markdown import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def summary(evidence: Evidence) -> Lines:
-    """How the search went."""
+    """Tabulates the key numbers of the search."""
     search = evidence.searches[0]
     at, live = search.live
     there = next(place for place, count in enumerate(live) if count <= search.limit)
@@ -32,11 +32,11 @@ def summary(evidence: Evidence) -> Lines:
         ("and after retraining", f"{evidence.cells[0].valid_auc:.4f}"),
         ("test AUC, full and compact", f"{evidence.full[0].auc:.4f} and {evidence.cells[0].auc:.4f}"),
     ]
-    return table(("what", "value"), rows)
+    return markdown_table(("what", "value"), rows)
 
 
 def fields(evidence: Evidence) -> Lines:
-    """Where the columns went, and the scores that decided it, in thousandths."""
+    """Tabulates the widths before and after, and the extreme final scores, in thousandths."""
     search, cell = evidence.searches[0], evidence.cells[0]
     rows = []
     for place, (name, cardinality) in enumerate(evidence.about.fields.items()):
@@ -44,11 +44,11 @@ def fields(evidence: Evidence) -> Lines:
         last = sorted((search.scores[i][-1] * search.every * 1000 for i in own), reverse=True)
         rows.append((name, f"{cardinality:,}", len(own), cell.widths[place], f"{last[0]:+.2f}", f"{last[-1]:+.2f}"))
     heads = ("field", "cardinality", "width before", "width after", "highest score at the end", "lowest")
-    return table(heads, rows)
+    return markdown_table(heads, rows)
 
 
 def picture(figure: "Figure", evidence: Evidence) -> None:
-    """Every column's score against steps, and the live count beside the target."""
+    """Draws the scores of all columns over steps, and the live count with its target."""
     search = evidence.searches[0]
     whole, near, below = figure.subplots(3, 1, sharex=True)
     for axes in (whole, near):

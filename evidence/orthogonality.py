@@ -1,4 +1,4 @@
-"""The paper's Table 2 and Figure 4: what soft orthogonality gains, and what it does to the columns."""
+"""The paper's Table 2 and Figure 4: the gain from soft orthogonality, and its effect on the columns."""
 
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
@@ -9,7 +9,7 @@ from evidence.data import Evidence, Pretrained
 from evidence.grid import Grid, difference
 from evidence.pictures import note
 from evidence.tables import Lines, verdict
-from fieldwise.reports.markdown import table
+from fieldwise.reports.run.markdown import markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ FIELD: Final = "genres"
 
 
 def gains(with_it: Evidence, without: Evidence) -> Lines:
-    """HAM with orthogonality less HAM without, by two tests, beside the paper's gain."""
+    """Tabulates HAM with orthogonality minus HAM without, with two tests and the paper's gain."""
     ours, theirs = Grid(with_it), Grid(without)
     rows = []
     for place in ours.places:
@@ -44,26 +44,26 @@ def gains(with_it: Evidence, without: Evidence) -> Lines:
         paper = f"{gain:+.4f}", "higher" if significant else "level", "yes" if same else "no"
         rows.append((*place, f"{found}", found.pairs, *tests, *paper))
     heads = ("model", "budget", "gain", "seeds", "paired p", "Welch p", "verdict", "paper's gain", "paper", "agrees")
-    return table(heads, rows)
+    return markdown_table(heads, rows)
 
 
 def full_gains(with_it: Evidence, without: Evidence) -> Lines:
-    """The same for the full models, before any search."""
+    """Tabulates the same difference for the full models, before any search."""
     ours, theirs = Grid(with_it), Grid(without)
     rows = []
     for model in ours.models:
         found = difference(ours.full(model), theirs.full(model))
         rows.append((model, f"{found}", found.pairs, f"{found.t:.2g}", f"{found.welch:.2g}", verdict(found)))
-    return table(("full model", "gain", "seeds", "paired p", "Welch p", "verdict"), rows)
+    return markdown_table(("full model", "gain", "seeds", "paired p", "Welch p", "verdict"), rows)
 
 
 def overlap(one: Pretrained, field: str = FIELD) -> float:
-    """The mean absolute cosine between two columns of a field."""
+    """Returns the mean absolute cosine between two columns of a field."""
     return fmean(map(abs, one.cosines[field]))
 
 
 def cosines(with_it: Evidence, without: Evidence) -> Lines:
-    """Mean absolute cosine of each field's columns, over seeds, with and without, and the paired p."""
+    """Tabulates the mean absolute cosine of each field over seeds, with and without, and the paired p."""
     rows = []
     for name, cardinality in with_it.about.fields.items():
         if name in with_it.pretrained[0].cosines:
@@ -72,22 +72,22 @@ def cosines(with_it: Evidence, without: Evidence) -> Lines:
             p = float(stats.ttest_1samp(gaps, 0.0).pvalue) if len(gaps) > 1 else 1.0
             width = next(w for w in range(2, 99) if w * (w - 1) // 2 == len(with_it.pretrained[0].cosines[name]))
             rows.append((name, f"{cardinality:,}", width, f"{fmean(b):.4f}", f"{fmean(a):.4f}", f"{p:.2g}"))
-    return table(("field", "cardinality", "width", "without", "with", "paired p"), rows)
+    return markdown_table(("field", "cardinality", "width", "without", "with", "paired p"), rows)
 
 
 def costs(with_it: Evidence, without: Evidence) -> Lines:
-    """What a pretraining costs and reaches, with and without."""
+    """Tabulates the time and validation AUC of pretraining, with and without."""
     rows = []
     for label, evidence in (("without", without), ("with", with_it)):
         runs = evidence.pretrained
         epoch = fmean(one.seconds / one.epochs for one in runs)
         valid = fmean(one.valid_auc for one in runs)
         rows.append((label, len(runs), f"{valid:.4f}", f"{fmean(one.epochs for one in runs):.1f}", f"{epoch:.2f}"))
-    return table(("orthogonality", "seeds", "validation AUC", "epochs", "seconds an epoch"), rows)
+    return markdown_table(("orthogonality", "seeds", "validation AUC", "epochs", "seconds an epoch"), rows)
 
 
 def panels(figure: "Figure", with_it: Evidence, without: Evidence) -> None:
-    """The cosines between the columns of `genres`, seed 0, as in the paper's Figure 4."""
+    """Draws the cosines between the columns of `genres`, seed 0, as in the paper's Figure 4."""
     for place, (label, evidence) in enumerate((("without", without), ("with", with_it)), start=1):
         axes = figure.add_subplot(1, 2, place)
         upper = evidence.pretrained[0].cosines[FIELD]

@@ -1,4 +1,4 @@
-"""A page of `docs/results`: hand-written words, and tables between markers that are made from its data."""
+"""A page of `docs/results`: hand-written text, and generated tables between markers."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,34 +16,34 @@ OPEN: Final = "*Not measured yet.*"
 
 @dataclass(frozen=True)
 class Item:
-    """A table or a picture, and the data that it is made from, in the order of its arguments."""
+    """A table or figure, and the names of its data in the order of its arguments."""
 
     needs: tuple[str, ...]
     make: Callable[..., Any]
-    """Evidence to lines of Markdown; or, for a picture, a figure and evidence to a drawing."""
+    """Returns the lines of a table from evidence, or draws evidence into a figure."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is made for one page."""
+    """The generated items of one page."""
 
     tables: dict[str, Item]
     pictures: dict[str, Item] = field(default_factory=dict)
 
     @property
     def needs(self) -> list[str]:
-        """The names of all its data."""
+        """The names of all data of the page."""
         items = [*self.tables.values(), *self.pictures.values()]
         return list(dict.fromkeys(name for item in items for name in item.needs))
 
 
 def filled(text: str, page: Page, data: Mapping[str, Evidence]) -> str:
-    """The page's text with every table made anew and every picture in its place; what has no data yet says so."""
+    """Returns the page's text with all tables and figures regenerated; items without data are marked as such."""
     named = sorted((match["kind"], match["name"]) for match in _MADE.finditer(text))
     known = sorted([("table", name) for name in page.tables] + [("picture", name) for name in page.pictures])
     if named != known:
         shown = [", ".join(" ".join(one) for one in both) for both in (named, known)]
-        raise RunError(f"The page has {shown[0]}. Allowed, once each: {shown[1]}. Mend its markers.")
+        raise RunError(f"The page has {shown[0]}. Allowed, once each: {shown[1]}. Fix its markers.")
 
     def made(match: re.Match[str]) -> str:
         kind, name = match["kind"], match["name"]
@@ -58,7 +58,7 @@ def filled(text: str, page: Page, data: Mapping[str, Evidence]) -> str:
 
 
 def unfounded(text: str) -> list[str]:
-    """Figures with four decimals in the words of a page that are in none of its tables."""
+    """Returns the numbers with four decimals in a page's text that are in none of its tables."""
     rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
     words = "\n".join(line for line in _CODE.sub("", text).splitlines() if not line.startswith("|"))
     founded = {figure.lstrip("0") for figure in _FIGURE.findall(rows)}

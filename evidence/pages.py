@@ -1,4 +1,4 @@
-"""Every page of `docs/results` that is made from data: its tables, its pictures, and what they need."""
+"""The generated pages of `docs/results`: their tables, figures and data."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -10,17 +10,17 @@ from evidence.page import Item, Page
 
 
 def _of_grid(make: Callable[..., Any], *more: Any) -> Callable[[Evidence], Any]:
-    """A table of one comparison."""
+    """Applies `make` to the grid of one comparison."""
     return lambda evidence: make(Grid(evidence), *more)
 
 
 def _of_race(make: Callable[..., Any], *more: Any) -> Callable[[Evidence], Any]:
-    """A table of one comparison and the race of its methods."""
+    """Applies `make` to the grid of one comparison with the race of its methods."""
     return lambda evidence: make(Grid(beyond.raced(evidence)), *more)
 
 
 def _distilled(measure: Measure) -> Callable[..., Any]:
-    """What distilling gains by a measure."""
+    """Returns the table of distillation gains for a measure."""
     return lambda with_it, plain: discussions.distilled(with_it, plain, measure)
 
 
@@ -81,7 +81,7 @@ PAGES: Final = {
             "ids": Item(("figure-2",), _of_grid(tables.widths, "deepfm", "28 columns")),
             "recbole": Item(("variants-recbole",), _of_grid(tables.widths, "deepfm", "28 columns")),
             "autoint": Item(("variants-autoint",), _of_grid(tables.widths, "deepfm", "28 columns")),
-            "noticed": Item(("variants-autoint", "memorising"), discussions.noticed),
+            "noticed": Item(("variants-autoint", "memorizing"), discussions.noticed),
         },
         {"variants": Item(_VARIANTS, discussions.variant_gaps)},
     ),

@@ -1,4 +1,4 @@
-"""Pictures that several pages have (extra `plots`); each carries a fingerprint of the data that it was drawn from."""
+"""Figures shared by several pages (extra `plots`); each PNG contains a fingerprint of its data."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREY = "#0b62c4", "#c0843a", "#8a97a6"
-COLOURS: Final = (BLUE, ORANGE, "#2a8a57", "#8a4fb0", GREY, "#c33f4f", "#3aa6b9", "#70601f")
+COLORS: Final = (BLUE, ORANGE, "#2a8a57", "#8a4fb0", GREY, "#c33f4f", "#3aa6b9", "#70601f")
 MARKS: Final = "osD^vP*X"
 CUT: Final = 0.02
 SIZE: Final = (7.5, 5.6)
@@ -23,13 +23,13 @@ TITLES: Final = {"fm": "FM", "deepfm": "DeepFM", "autoint": "AutoInt", "dcnv2": 
 
 
 def fingerprint(paths: Sequence[Path]) -> str:
-    """Of the data files that a picture is drawn from."""
+    """Returns the fingerprint of the data files of a figure."""
     total = hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in paths))
     return f"evidence-{total.hexdigest()[:16]}"
 
 
 def draw(item: Item, data: Sequence[Evidence], mark: str, path: Path) -> None:
-    """Draws one picture as PNG."""
+    """Draws one figure as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -41,12 +41,12 @@ def draw(item: Item, data: Sequence[Evidence], mark: str, path: Path) -> None:
 
 
 def note(figure: "Figure", text: str) -> None:
-    """A title for the whole."""
+    """Sets the title of a figure."""
     figure.suptitle(text, fontsize=9)
 
 
 def fronts(figure: "Figure", evidence: Evidence) -> None:
-    """Test AUC against embedding parameters, a panel for each model, a line for each method, budgets left to right."""
+    """Draws test AUC against embedding parameters, one panel per model and one line per method over budgets."""
     grid = Grid(evidence)
     across = 2 if len(grid.models) > 1 else 1
     panels = figure.subplots(-(-len(grid.models) // across), across, squeeze=False).flat
@@ -56,7 +56,7 @@ def fronts(figure: "Figure", evidence: Evidence) -> None:
             x, y = [mean(group, lambda cell: cell.embedding) for group in groups], [mean(group) for group in groups]
             spread = [stdev(cell.auc for cell in group) if len(group) > 1 else 0.0 for group in groups]
             axes.errorbar(
-                x, y, yerr=spread, fmt=f"-{MARKS[place % 8]}", color=COLOURS[place % 8], markersize=4,
+                x, y, yerr=spread, fmt=f"-{MARKS[place % 8]}", color=COLORS[place % 8], markersize=4,
                 linewidth=1, elinewidth=0.6, capsize=2, label=method,
             )  # fmt: skip
         full = mean(grid.full(model))
@@ -75,7 +75,7 @@ def fronts(figure: "Figure", evidence: Evidence) -> None:
 
 
 def gaps(figure: "Figure", *data: Evidence) -> None:
-    """For each data set and model, every method's mean test AUC less that of `uniform`."""
+    """Draws the test AUC of every method minus that of `uniform`, for each dataset and model."""
     panels = figure.subplots(1, len(data), squeeze=False).flat
     for axes, evidence in zip(panels, data, strict=True):
         grid = Grid(evidence)
@@ -85,10 +85,10 @@ def gaps(figure: "Figure", *data: Evidence) -> None:
             for shift, method in enumerate(others):
                 values = [cell.auc - base[cell.seed] for cell in grid.cells(model, budget, method)]
                 at = place + 0.22 * (shift - (len(others) - 1) / 2)
-                colour = COLOURS[shift]
-                axes.plot([at] * len(values), values, ".", color=colour, alpha=0.5, markersize=4)
+                color = COLORS[shift]
+                axes.plot([at] * len(values), values, ".", color=color, alpha=0.5, markersize=4)
                 label = method if place == 0 else None
-                axes.plot([at - 0.08, at + 0.08], [sum(values) / len(values)] * 2, color=colour, label=label)
+                axes.plot([at - 0.08, at + 0.08], [sum(values) / len(values)] * 2, color=color, label=label)
         axes.axhline(0, color="black", linewidth=0.8)
         labels = [f"{TITLES.get(model, model)}\n{budget.split()[0]}" for model, budget in grid.places]
         axes.set_xticks(range(len(labels)), labels, fontsize=7, rotation=90 if len(labels) > 4 else 0)

@@ -1,4 +1,4 @@
-"""The tables of `docs/reliability.md`, from what the fuzzer and the kills wrote: `python -m evidence.reliability`."""
+"""Writes the tables of `docs/reliability.md` from fuzzer and kill results: `python -m evidence.reliability`."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _TABLE: Final = re.compile(r"<!-- table (?P<name>[a-z-]+) -->\n.*?<!-- end -->",
 
 
 def fuzz(found: dict[str, Any]) -> list[str]:
-    """Cases by target: how many were refused, accepted and failed."""
+    """Tabulates cases by target: refused, accepted and failed."""
     largest, limits = found["largest_bytes"] / 2**20, found["limits"]
     lines = [
         f"{found['cases']:,} cases, seed {found['seed']}, commit {found['commit']}; the longest took "
@@ -36,7 +36,7 @@ def fuzz(found: dict[str, Any]) -> list[str]:
 
 
 def mutations(found: dict[str, Any]) -> list[str]:
-    """Cases by mutation, over all targets."""
+    """Tabulates cases by mutation, over all targets."""
     by_kind: dict[str, list[int]] = {}
     for kinds in found["counts"].values():
         for kind, states in kinds.items():
@@ -48,7 +48,7 @@ def mutations(found: dict[str, Any]) -> list[str]:
 
 
 def before(found: dict[str, Any]) -> list[str]:
-    """One case for each listed fault that the fuzzer finds on the commit before they were fixed."""
+    """Tabulates one case for each listed fault that the fuzzer finds on the commit before the fixes."""
     heads = [
         f"Commit {found['commit']}, seed {found['seed']}; {len(found['faults'])} faults, from {found['cases']:,} cases "
         f"whose mutations were chosen for them. Each case was run again, within {found['limits']['seconds']:.0f} s "
@@ -65,7 +65,7 @@ def before(found: dict[str, Any]) -> list[str]:
 
 
 def kills(found: dict[str, Any]) -> list[str]:
-    """Kills by command."""
+    """Tabulates kills by command."""
     machine = found["machine"]
     heads = [
         f"{found['kills']} kills in {found['minutes']} minutes, seed {found['seed']}, commit {machine['commit']}, "
@@ -84,11 +84,11 @@ TABLES: Final[dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]]] = {
     "before": ("fuzz-before", before),
     "kills": ("kills", kills),
 }
-"""The file that a table is made from, and how."""
+"""The results file of each table, and the function that makes the table."""
 
 
 def filled(text: str, results: Path = RESULTS) -> str:
-    """The page with every table made again; one whose numbers are not there yet says so."""
+    """Returns the page with all tables regenerated; tables without results are marked as such."""
 
     def made(match: re.Match[str]) -> str:
         file, make = TABLES[match["name"]]

@@ -1,9 +1,9 @@
-"""Writes a page of `docs/results` from run folders, or anew from the data that lies there.
+"""Writes a page of `docs/results` from run folders, or again from its existing data.
 
     python -m evidence.write PAGE [RUN_FOLDER ...] [--machine TEXT] [--commit HASH]
 
-A run folder's name is that of its data: runs/paper/figure-2 becomes docs/results/data/figure-2.json. Of a comparison,
-its comparison.json is enough. Then the page's tables and pictures are made from all data that there is.
+The name of a run folder is the name of its data: runs/paper/figure-2 becomes docs/results/data/figure-2.json. For a
+comparison, its comparison.json is sufficient. Then all tables and figures with available data are regenerated.
 """
 
 import argparse
@@ -15,25 +15,25 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from evidence.data import Evidence, gather, read, write
+from evidence.data import Evidence, gather, read_evidence, write
 from evidence.page import Page, filled
 from evidence.pages import PAGES
 from evidence.pictures import draw, fingerprint
 from fieldwise.core.errors import FieldwiseError, RunError
 from fieldwise.core.files import write_text
-from fieldwise.core.names import unknown
+from fieldwise.core.registry import unknown
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "docs" / "results"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("page", help=", ".join(PAGES))
-    parser.add_argument("runs", nargs="*", type=Path, help="run folders, named as their data")
-    parser.add_argument("--machine", help="what the runs were made on; this machine, if left out")
-    parser.add_argument("--commit", help="of the code that ran; the one checked out, if left out")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the pages lie")
+    parser.add_argument("runs", nargs="*", type=Path, help="run folders, named like their data")
+    parser.add_argument("--machine", help="description of the machine of the runs; default: this machine")
+    parser.add_argument("--commit", help="commit of the code that ran; default: the one checked out")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the pages")
     given = parser.parse_args(arguments)
     try:
         if given.page not in PAGES:
@@ -50,13 +50,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def data_of(page: Page, results: Path) -> dict[str, Evidence]:
-    """The data that there is for a page."""
+    """Returns the available data of a page."""
     paths = {name: _data(results, name) for name in page.needs}
-    return {name: read(path) for name, path in paths.items() if path.exists()}
+    return {name: read_evidence(path) for name, path in paths.items() if path.exists()}
 
 
 def write_page(name: str, results: Path) -> None:
-    """Makes the tables and pictures of a page anew."""
+    """Regenerates the tables and figures of a page."""
     page, path = PAGES[name], results / f"{name}.md"
     data = data_of(page, results)
     write_text(path, filled(path.read_text(encoding="utf-8"), page, data))
@@ -77,7 +77,7 @@ def _machine() -> str:
 def _commit() -> str:
     git = shutil.which("git")
     if git is None:
-        raise RunError("There is no git here to ask for the commit. Give it as --commit HASH.")
+        raise RunError("git is not installed, so the commit is unknown. Pass --commit HASH.")
     found = subprocess.run(  # noqa: S603
         [git, "rev-parse", "--short=12", "HEAD"], cwd=RESULTS, capture_output=True, text=True, check=True
     )

@@ -2,9 +2,9 @@
 
     python scripts/code_metrics.py fieldwise=src/fieldwise:tests httpx=HTTPX/httpx:HTTPX/tests
 
-Each argument is NAME=PACKAGE:TESTS. Nothing is imported. A function's length counts its lines from `def` to its last
-line, docstring included. A public name is a module-level class or function, or a method of such a class, whose name
-begins with no underscore.
+Each argument is NAME=PACKAGE:TESTS. Folders named test or tests inside PACKAGE are not part of it. Nothing is
+imported. A function's length counts its lines from `def` to its last line, docstring included. A public name is a
+module-level class or function, or a method of such a class, whose name does not start with an underscore.
 """
 
 import argparse
@@ -13,13 +13,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_TESTS: Final = {"test", "tests"}
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """What is counted of one code base."""
+    """Counts of one code base."""
 
     files: int
     lines: int
@@ -27,7 +29,7 @@ class Metrics:
     """Lines of the largest file."""
     functions: int
     p95: int
-    """Lines of the function that 95 of 100 functions do not exceed."""
+    """95th percentile of function lengths, in lines."""
     annotated: float
     """Fraction of functions with an annotated return."""
     documented: float
@@ -40,7 +42,8 @@ class Metrics:
 
 def measure(package: Path, tests: Path) -> Metrics:
     """Read every Python file below both folders."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(package.rglob("*.py"))}
+    paths = [path for path in sorted(package.rglob("*.py")) if not _TESTS & set(path.relative_to(package).parts)]
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
     sizes = [len(path.read_text(encoding="utf-8").splitlines()) for path in trees]
     functions = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, Function)]
     lengths = sorted((node.end_lineno or node.lineno) - node.lineno + 1 for node in functions)

@@ -1,7 +1,7 @@
 """Writes the reference pages of the documentation site: `python scripts/reference.py FOLDER`.
 
-The public names come from `fieldwise.__all__` and from the tables of sources, gates, models and searches, so that no
-page misses one. mkdocstrings fills in signatures and docstrings when the site is built.
+The public names come from `fieldwise.__all__` and from the tables of sources, gates, models and searches, so that the
+pages are complete. mkdocstrings adds signatures and docstrings when the site is built.
 """
 
 import ast
@@ -23,20 +23,20 @@ from pydantic_core import PydanticUndefined
 
 import fieldwise
 from fieldwise.cli.app import app
-from fieldwise.compare_settings import Compare
-from fieldwise.core.names import resolve
+from fieldwise.comparison.settings import Compare
+from fieldwise.core.registry import resolve
 from fieldwise.data import SOURCES
 from fieldwise.data.engines import ENGINES
-from fieldwise.data.split import NAMES as SPLITS
+from fieldwise.data.split import SPLIT_RULES as SPLITS
 from fieldwise.gates import GATES
 from fieldwise.models import MODELS
-from fieldwise.run_settings import Run
+from fieldwise.pipeline.settings import Run
 from fieldwise.searches import SEARCHES
 from fieldwise.train.stages import Pretrain, Retrain
 
 FOLDERS = {"data": SOURCES, "gates": GATES, "models": MODELS, "searches": SEARCHES}
 INTRODUCTION = (
-    "The key `name` of the table `[{table}]` chooses one of these; in Python, `fw.{folder}.{cls}(...)` makes one."
+    "The key `name` of the table `[{table}]` chooses one of these; in Python, write `fw.{folder}.{cls}(...)`."
 )
 SINGLE: dict[str, type[BaseModel]] = {"run": Run, "pretrain": Pretrain, "retrain": Retrain, "compare": Compare}
 TABLES = {"data": "data", "models": "model", "searches": "search"}
@@ -73,7 +73,7 @@ def python_page() -> Iterator[str]:
 
 
 def folder_page(folder: str) -> Iterator[str]:
-    """The names of one folder: first those that settings can name, then what they are built from."""
+    """The names of one folder: first those that settings can name, then their base classes and parts."""
     module, names = import_module(f"fieldwise.{folder}"), FOLDERS[folder]
     classes = {name: resolve(folder, names, name) for name in names}
     yield from (f"# {folder.capitalize()}", "", inspect.getdoc(module) or "", "")
@@ -113,7 +113,7 @@ def settings_page() -> Iterator[str]:
 
 def command_page() -> Iterator[str]:
     """Every command with its arguments and options."""
-    yield from ("# Command line", "", "`fieldwise COMMAND --help` says the same on a terminal.")
+    yield from ("# Command line", "", "`fieldwise COMMAND --help` prints the same on a terminal.")
     group: Any = typer.main.get_command(app)
     for name, command in group.commands.items():
         words = [f"fieldwise {name}", *(metavar(p) for p in command.params if p.param_type_name == "argument")]
@@ -125,13 +125,13 @@ def command_page() -> Iterator[str]:
 
 
 def metavar(argument: Any) -> str:
-    """How a usage line shows an argument."""
+    """An argument as a usage line shows it."""
     word = argument.metavar or argument.name.upper()
     return word if argument.required else f"[{word}]"
 
 
 def documented(module: ModuleType, name: str, heading: str) -> Iterator[str]:
-    """A public name of a package: settings as a table; what one derives from, and all else, by mkdocstrings."""
+    """A public name of a package: settings as a table, everything else by mkdocstrings."""
     value = value_of(module, name)
     if inspect.isclass(value) and issubclass(value, BaseModel) and not inspect.isabstract(value):
         yield from (f"### {heading}", "", inspect.getdoc(value) or "", "", *settings_table(value))
@@ -141,7 +141,7 @@ def documented(module: ModuleType, name: str, heading: str) -> Iterator[str]:
 
 
 def settings_table(cls: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """One line per key; keys of inner tables follow with a dot."""
+    """One line per key; keys of inner tables are dotted."""
     rows = list(settings_rows(cls, prefix))
     yield from ("| key | default | meaning |", "|---|---|---|", *rows, "") if rows else ("It has no settings.", "")
 
@@ -157,7 +157,7 @@ def settings_rows(cls: type[BaseModel], prefix: str) -> Iterator[str]:
 
 
 def default(field: FieldInfo) -> str:
-    """A default as a settings file holds it."""
+    """A default as written in a settings file."""
     value = field.get_default(call_default_factory=True, validated_data={})
     if value is PydanticUndefined:
         return "required"
@@ -165,26 +165,26 @@ def default(field: FieldInfo) -> str:
 
 
 def choices(field: FieldInfo) -> str:
-    """The allowed values of a Literal, unless the words name them."""
+    """The allowed values of a Literal, unless the description names them."""
     values = [value for value in get_args(field.annotation) if isinstance(value, str)]
     named = all(value in (field.description or "") for value in values)
     return "" if named else f" One of {', '.join(f'`{value}`' for value in values)}."
 
 
 def homes(module: ModuleType) -> dict[str, tuple[str, str]]:
-    """Where a package imports its names from, as its source says; a name is there `as` itself."""
+    """The module and name of each re-export (`import x as x`) in a package's source."""
     nodes = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.ImportFrom)]
     return {a.name: (node.module or "", a.name) for node in nodes for a in node.names if a.asname == a.name}
 
 
 def value_of(module: ModuleType, name: str) -> Any:
-    """A public name's value; from its home, since a module of the same name may hide it."""
+    """The value of a public name, from its home module, since a submodule of the same name may hide it."""
     home, attribute = homes(module).get(name, (module.__name__, name))
     return getattr(import_module(home), attribute)
 
 
 def exported(module: ModuleType) -> list[str]:
-    """The public names of a package, those of its tables left out."""
+    """The public names of a package, without its tables."""
     return [name for name in getattr(module, "__all__", homes(module)) if not name.isupper() or name in homes(module)]
 
 
@@ -194,7 +194,7 @@ def first_line(value: Any) -> str:
 
 
 def cell(text: str) -> str:
-    """Text that stands in one cell of a table."""
+    """Text for one cell of a Markdown table."""
     return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
 

@@ -4,7 +4,7 @@
     python scripts/same_results.py compare before.json --ml-1m ml-1m.zip   # on the new one
 
 It runs the quick start, every search on planted data, and MovieLens-1M with each of the four models, through the
-command line, and compares the records bit by bit. Times, memory, versions and the settings' own names are left out.
+command line, and compares the records bit by bit. Times, memory, versions and settings are not compared.
 Both must run on the same machine: another processor or another PyTorch rounds differently.
 """
 
@@ -27,7 +27,7 @@ MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
 
 
 def commands(ml_1m: Path | None) -> dict[str, list[str]]:
-    """What is run, by name."""
+    """The command-line arguments of every run, by name."""
     planted = ["--source", "planted", "--budget", "25%", "--device", "cpu", "--set", "data.rows=6000"]
     few = ["--set", "pretrain.epochs=3", "--set", "retrain.epochs=3"]
     found = {"quickstart": ["settings/quickstart.toml"]}
@@ -40,7 +40,7 @@ def commands(ml_1m: Path | None) -> dict[str, list[str]]:
 
 
 def results(given: argparse.Namespace) -> dict[str, Any]:
-    """The records of every run, less what may differ."""
+    """The records of every run, without keys that may differ."""
     found: dict[str, Any] = {}
     env = {**os.environ, "OMP_NUM_THREADS": str(given.threads)}
     with tempfile.TemporaryDirectory() as home:
@@ -61,7 +61,7 @@ def _place(path: Path, out: Path) -> str:
 
 
 def _kept(value: Any) -> Any:
-    """A record without what may differ."""
+    """A record without keys that may differ."""
     if isinstance(value, dict):
         return {key: _kept(inner) for key, inner in value.items() if key not in LEFT_OUT}
     return [_kept(inner) for inner in value] if isinstance(value, list) else value
@@ -72,7 +72,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["write", "compare"])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--ml-1m", type=Path, help="GroupLens' archive; without it those runs are left out")
+    parser.add_argument("--ml-1m", type=Path, help="GroupLens' archive; without it, those runs are skipped")
     parser.add_argument("--fieldwise", default=str(Path(sys.executable).with_name("fieldwise")), help="the command")
     parser.add_argument("--only", help="one of the runs, by name")
     parser.add_argument("--threads", type=int, default=2)

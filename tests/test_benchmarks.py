@@ -1,4 +1,4 @@
-"""The benchmarks still run: each is started on little work, with fieldwise as the one contender."""
+"""The benchmarks run: each is started with a small workload and fieldwise as the only contender."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ def test_against_times_turns_and_sees_the_loss_fall(shape: str, fields: int, tmp
     command = [sys.executable, str(BENCHMARKS / "against.py"), *where, *what]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert f"recbole is left out: no {tmp_path}/recbole-venv/bin/python" in done.stdout
+    assert f"recbole is skipped: no {tmp_path}/recbole-venv/bin/python" in done.stdout
     record = json.loads(out.read_text())
     assert (record["fields"], record["rows"]) == (fields, 2 * 2048)
     (found,) = record["models"]["dcnv2"].values()

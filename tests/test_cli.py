@@ -1,4 +1,4 @@
-"""What a user types, the careless one included."""
+"""The command line, with correct and incorrect input."""
 
 import os
 import subprocess
@@ -10,17 +10,9 @@ import pytest
 
 from fieldwise.cli import main
 from fieldwise.cli.options import aligned
-from fieldwise.run_settings import RunSettings
-
-FAST = [
-    "--set", "data.rows=4000", "--set", "model.width=4", "--set", "pretrain.epochs=2", "--set", "search.epochs=2",
-    "--set", "retrain.epochs=2", "--device", "cpu",
-]  # fmt: skip
-
-
-def cli(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from fieldwise.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+from fieldwise.core.settings import read_toml
+from fieldwise.pipeline.settings import RunSettings
+from tests.command_line import FAST, cli
 
 
 def test_the_command_line_starts_without_torch_and_lists_everything() -> None:
@@ -49,6 +41,8 @@ def test_a_run_from_flags_prints_its_tables_and_goes_on(tmp_path: Path) -> None:
     assert again.stdout.count("already complete") == 4
     more = cli("run", "--out", tmp_path / "r", "--budget", "6", "--seed", "0")
     assert more.returncode == 0, more.stderr
+    assert "search 8 columns" not in more.stdout, "only the budgets of the command run"
+    assert read_toml(tmp_path / "r" / "settings.toml")["run"]["budgets"] == ["8 columns", "6 columns"]
     assert cli("report", tmp_path / "r").stdout.startswith("# sam on planted, fm")
 
 
@@ -79,11 +73,11 @@ def test_a_flag_that_changes_the_method_drops_the_old_method_s_settings(tmp_path
         (["run", "--set", "pretrain.epochs=0"], "greater than or equal to 1"),
         (["run", "--set", "nonsense"], "--set table.key=value"),
         (["run", "--device", "tpu"], "[run] device = 'tpu'"),
-        (["run", "--dataset", "no-such"], "is no dataset"),
+        (["run", "--dataset", "no-such"], "is not a dataset"),
         (["run", "--set", "pretrain.learning_rate=1e30", *FAST], "became nan at step"),
         (["search", *FAST[-2:]], "is not complete. Run `fieldwise pretrain`"),
-        (["report", "no-such"], "is no run folder"),
-        (["describe", "no-such"], "is no dataset"),
+        (["report", "no-such"], "is not a run folder"),
+        (["describe", "no-such"], "is not a dataset"),
         (["prepare", "--source", "table", "--raw", "OTHER"], "[data] label"),
         (["prepare", "--engine", "dask"], "[engine] unknown 'dask'"),
         (["prepare", "--source", "movielens-1m", "--raw", "OTHER"], "holds no ratings.dat"),

@@ -16,15 +16,16 @@ import pytest
 
 import fieldwise
 from fieldwise.cli.app import COMMANDS
-from fieldwise.compare import compare
-from fieldwise.compare_settings import CompareSettings
-from fieldwise.core.names import resolve
+from fieldwise.comparison.results import compare
+from fieldwise.comparison.settings import CompareSettings
+from fieldwise.core.budget import Budget
+from fieldwise.core.registry import resolve
 from fieldwise.core.settings import override, read_toml
 from fieldwise.data import SOURCES
 from fieldwise.gates import GATES
 from fieldwise.models import MODELS
-from fieldwise.pipeline import run
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline.settings import RunSettings
+from fieldwise.pipeline.stages import run
 from fieldwise.searches import SEARCHES
 from tests.data import small_files
 
@@ -55,15 +56,50 @@ def shell(command: str, folder: Path) -> None:
 
 def test_readme_python_runs(workplace: Path) -> None:
     (code,) = blocks("python")
-    (workplace / "example.py").write_text(code, encoding="utf-8")
+    assert len(ast.parse(code).body) == 1 + 5, "the import, and five lines"
+    export = 'fw.export(small.model, "compact", data.encoder, found.mask)'
+    assert f"`{export}`" in README
+    (workplace / "example.py").write_text(f"{code}\n{export}\n", encoding="utf-8")
     shell("python example.py", workplace)
     assert (workplace / "compact" / "model.json").exists()
 
 
-def test_readme_commands_run(workplace: Path) -> None:
-    (commands,) = (block for block in blocks("sh") if "fieldwise" in block)
+def test_readme_settings_and_commands_run(tmp_path: Path) -> None:
+    (settings,) = blocks("toml")
+    (commands,) = blocks("sh")
+    (tmp_path / "clicks.toml").write_text(settings, encoding="utf-8")
+    rows = [f"{i % 40},{i * 7 % 30},{i % 3 * 2.5},{int(i % 40 < i * 7 % 30)}" for i in range(600)]
+    (tmp_path / "clicks.csv").write_text("user_id,item_id,price,click\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    for command in commands.strip().splitlines():
+        shell(command, tmp_path)
+    assert {path.name for path in (tmp_path / "runs" / "clicks").iterdir()} >= {"report.html", "seed-0", "seed-1"}
+    assert (tmp_path / "predicted.parquet").exists()
+
+
+def test_readme_installs_as_install_md_does() -> None:
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    shown = [line for block in blocks("") for line in block.splitlines() if "pip" in line or "venv" in line]
+    assert len(shown) == 4
+    assert [line for line in shown if f"\n{line}\n" not in page] == []
+
+
+def test_the_commands_of_the_page_about_runs_run(workplace: Path) -> None:
+    page = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
+    (commands,) = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
     for command in commands.strip().splitlines():
         shell(command, workplace)
+
+
+def test_the_page_about_runs_names_budgets_that_parse() -> None:
+    page = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
+    section = page.split("## Budgets")[1].split("\n## ")[0]
+    texts = [
+        text
+        for cell in re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
+        for text in re.findall(r"`(.+?)`", cell)
+    ]
+    assert len(texts) == 9
+    assert {Budget.parse(text).unit for text in texts} == {"columns", "parameters", "bytes"}
 
 
 def test_the_page_on_own_models_runs(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `docs/results` says is what its data says."""
+"""The pages of `docs/results` agree with their data."""
 
 import json
 import random
@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from evidence import orthogonality, write
-from evidence.data import FORMAT, About, Cell, Evidence, Pretrained, Search, gather, read
+from evidence.data import FORMAT, About, Cell, Evidence, Pretrained, Search, gather, read_evidence
 from evidence.data import write as write_data
 from evidence.grid import Grid, difference, spread
 from evidence.page import OPEN, filled, unfounded
 from evidence.pages import PAGES
 from evidence.pictures import fingerprint
-from fieldwise.compare_settings import CompareSettings
+from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.errors import RunError
 from fieldwise.core.settings import differing, override, read_toml
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline.settings import RunSettings
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -34,7 +34,7 @@ MADE = {
     "distil-movielens-plain": ("distil-movielens", ["retrain.distil=0"]),
     "figure-4-without": ("figure-4", ["pretrain.regularity.strength=0"]),
 }
-"""Data whose settings are another file's, with flags."""
+"""Data made with the settings file of other data, and flags."""
 
 
 def settings_file(name: str) -> Path:
@@ -86,10 +86,10 @@ def test_a_page_shows_the_commands_of_all_its_data(name: str) -> None:
 @pytest.mark.parametrize("path", DATA, ids=lambda p: p.stem)
 def test_data_is_whole_and_of_the_settings_file_that_stands_beside_it(path: Path) -> None:
     assert path.stem in NEEDS, "no page needs it"
-    evidence, chosen = read(path), resolved(path.stem)
+    evidence, chosen = read_evidence(path), resolved(path.stem)
     lines = differing(evidence.about.settings, json.loads(json.dumps(chosen.values())))
-    told = [line for line in lines if not line.startswith(("run.device", "data.raw", "engine"))]
-    assert [line for line in told if "(None -> " not in line] == [], "a further key is no change"
+    changed = [line for line in lines if not line.startswith(("run.device", "data.raw", "engine"))]
+    assert [line for line in changed if "(None -> " not in line] == []  # a new key with a default is no change
     assert evidence.about.name == path.stem
     assert re.fullmatch("[0-9a-f]{12,40}", evidence.about.commit)
     if isinstance(chosen, CompareSettings):
@@ -98,7 +98,7 @@ def test_data_is_whole_and_of_the_settings_file_that_stands_beside_it(path: Path
         assert sorted((c.model, str(c.method), str(c.budget), c.seed) for c in evidence.cells) == sorted(wanted)
 
 
-# From here on with data that is made up, so that pages work before their grids have run.
+# The tests below use synthetic data, so that pages work before their grids have run.
 
 
 def made_up(name: str) -> Evidence:
@@ -167,7 +167,7 @@ def test_a_comparison_becomes_compact_data_that_reads_back(tmp_path: Path) -> No
         assert one.auc == round(record["compact_test"]["auc"], 6)
         assert one.embedding == record["compact_size"]["embedding"]
     write_data(tmp_path / "small.json", found)
-    assert read(tmp_path / "small.json") == found
+    assert read_evidence(tmp_path / "small.json") == found
     assert json.loads((tmp_path / "small.json").read_text())["format"] == FORMAT
     assert (tmp_path / "small.json").stat().st_size < (FILES / "comparison.json").stat().st_size / 4
     grid = Grid(found)

@@ -1,16 +1,17 @@
-"""What users call things is text, wherever it is shown."""
+"""Names that users choose are shown as plain text everywhere."""
 
 from pathlib import Path
 
 import pytest
 
 from fieldwise.cli.app import app
-from fieldwise.core.comparison import Cell, Comparison
+from fieldwise.core.comparison import CellRecord, Comparison
 from fieldwise.core.errors import SettingsError
-from fieldwise.reports import comparison, markdown
-from fieldwise.reports.markdown import plain, table
-from fieldwise.run_settings import RunSettings
-from tests.test_cli import FAST, cli
+from fieldwise.pipeline.settings import RunSettings
+from fieldwise.reports.comparison import tables
+from fieldwise.reports.run import markdown
+from fieldwise.reports.run.markdown import markdown_table, plain
+from tests.command_line import FAST, cli
 
 NAMES = [
     "a|b",
@@ -61,7 +62,7 @@ def test_markdown_shows_a_name_as_it_is(name: str, shown: str) -> None:
 
 
 def test_a_report_has_one_row_a_field_whatever_it_is_called() -> None:
-    rows = table(markdown.WIDTH_HEADS, markdown.plain_rows((name, 1, 2, 3, 4) for name in NAMES))
+    rows = markdown_table(markdown.WIDTH_HEADS, markdown.plain_rows((name, 1, 2, 3, 4) for name in NAMES))
     assert len(rows) == 2 + len(NAMES)
     for row in rows:
         assert "\n" not in row
@@ -72,12 +73,12 @@ def test_a_report_has_one_row_a_field_whatever_it_is_called() -> None:
 
 
 def test_why_a_cell_failed_is_text_too() -> None:
-    cell = Cell(
+    cell = CellRecord(
         model="fm", method="ham", budget="8", seed=0, state="failed", error="[model] <b> | `x`\nline",
         uses_pretrained=True, search_memory=None, record=None,
     )  # fmt: skip
     found = Comparison(cells=[cell], baseline="ham", comparisons=0, jobs=1, settings={}, rows=[], full=[])
-    assert "| fm | ham | 8 | 0 | \\[model\\] \\<b\\> \\| \\`x\\` line |" in comparison.markdown(found)
+    assert "| fm | ham | 8 | 0 | \\[model\\] \\<b\\> \\| \\`x\\` line |" in tables.markdown(found)
 
 
 @pytest.mark.parametrize("table_", ["run", "data", "split"])

@@ -1,10 +1,12 @@
-"""Runs from files to files: complete, resumed after a kill, refused when made otherwise."""
+"""Runs from files to files: complete, resumed after a kill, refused if made with other settings."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fieldwise import pipeline
 from fieldwise.cli.options import settings_of
 from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
 from fieldwise.core.mask import Mask
+from fieldwise.core.records import Metrics
 from fieldwise.core.settings import read_toml
-from fieldwise.data.store import Dataset
+from fieldwise.data.batches import Batches
+from fieldwise.data.store import Dataset, Split
 from fieldwise.exports.folder import load
-from fieldwise.run_settings import RunSettings
+from fieldwise.exports.predictor import Predictor
+from fieldwise.models.model import CTRModel
+from fieldwise.pipeline import seed_run
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.report import report
+from fieldwise.pipeline.settings import RunSettings
+from fieldwise.reports.run.view import open_run
 from fieldwise.train.evaluate import evaluate
 
 SMALL: dict[str, Any] = {
@@ -45,7 +54,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def results(out: Path) -> list[dict[str, Any]]:
-    """The records of a run, less what a clock or a meter says."""
+    """The records of a run, without times and memory."""
     records = json.loads((out / "record.json").read_text())
     return [{k: v for k, v in r.items() if k not in ("seconds", "peak_memory")} for r in records]
 
@@ -112,10 +121,11 @@ def test_the_stages_one_by_one_are_the_run(finished: Path, tmp_path: Path) -> No
     with pytest.raises(RunError, match="the search of 8 columns, seed 0 is not complete"):
         pipeline.retrain(chosen, tmp_path / "out")
     with pytest.raises(RunError, match="holds no complete search"):
-        pipeline.report(tmp_path / "out")
+        report(tmp_path / "out", "md")
     pipeline.search(chosen, tmp_path / "out")
     pipeline.retrain(chosen, tmp_path / "out")
-    assert len(pipeline.report(tmp_path / "out")) == 2
+    assert [path.name for path in report(tmp_path / "out").paths] == ["report.md", "report.html"]
+    assert len(open_run(tmp_path / "out").records) == 2
     masks = [out / "seed-0" / "search" / "8-columns" / "mask.json" for out in (finished, tmp_path / "out")]
     assert masks[0].read_text() == masks[1].read_text()
 
@@ -128,15 +138,40 @@ def test_a_prepared_dataset_needs_no_raw_rows(movielens_zip: Path, tmp_path: Pat
     assert (out / "seed-0" / "pretrain" / "record.json").exists()
     assert not (out / "dataset").exists()
     assert settings_of(None, out, None) == chosen, "the run folder remembers the dataset, and no other source"
-    with pytest.raises(SettingsError, match="is prepared already, and \\[data\\] does not say what else"):
+    with pytest.raises(SettingsError, match="is already prepared, and \\[data\\] names nothing else"):
         pipeline.prepare(chosen, tmp_path / "again")
 
 
-def test_a_further_budget_uses_the_pretraining_that_is_there(finished: Path) -> None:
-    before = (finished / "seed-0" / "pretrain" / "model.safetensors").stat().st_mtime_ns
-    pipeline.search(settings(run={"budgets": ["5"]}), finished)
-    assert (finished / "seed-0" / "pretrain" / "model.safetensors").stat().st_mtime_ns == before
-    assert (finished / "seed-0" / "search" / "5-columns" / "mask.json").exists()
+def test_a_further_budget_uses_the_pretraining_that_is_there(finished: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(finished, tmp_path / "out")
+    before = (out / "seed-0" / "pretrain" / "model.safetensors").stat().st_mtime_ns
+    pipeline.search(settings(run={"budgets": ["5"], "seeds": [0]}), out)
+    assert (out / "seed-0" / "pretrain" / "model.safetensors").stat().st_mtime_ns == before
+    assert (out / "seed-0" / "search" / "5-columns" / "mask.json").exists()
+    assert not (out / "seed-1" / "search" / "5-columns").exists()
+    kept = RunSettings.parse(read_toml(out / "settings.toml")).run
+    assert [str(budget) for budget in kept.budgets] == ["8 columns", "40% parameters", "5 columns"]
+    assert kept.seeds == (0, 1)
+
+
+def test_the_full_model_is_loaded_and_evaluated_once_per_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, evaluated = Counter[str](), 0
+
+    def counted_load(folder: Path, *more: Any, **named: Any) -> Predictor:
+        loaded[folder.relative_to(tmp_path / "out").parts[1]] += 1
+        return load(folder, *more, **named)
+
+    def counted_evaluate(model: CTRModel, rows: Batches | Split) -> Metrics:
+        nonlocal evaluated
+        evaluated += 1
+        return evaluate(model, rows)
+
+    monkeypatch.setattr(seed_run, "load", counted_load)
+    monkeypatch.setattr(seed_run, "evaluate", counted_evaluate)
+    few = {"epochs": 1}
+    pipeline.run(settings(run={"seeds": [0]}, pretrain=few, search=few, retrain=few), tmp_path / "out")
+    assert loaded == {"pretrain": 1, "search": 2}
+    assert evaluated == 2 + 2 * 2, "valid and test of the full model, and of each of two compact ones"
 
 
 def test_no_search_reads_the_test_rows(finished: Path, tmp_path: Path) -> None:
@@ -175,8 +210,8 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "out" / "seed-0" / "search" / "8-columns" / "stage.json").write_text("{")
     with pytest.raises(RunError, match=r"stage.json' cannot be read"):
         pipeline.run(chosen, tmp_path / "out")
-    with pytest.raises(RunError, match="is no run folder"):
-        pipeline.report(tmp_path / "absent")
+    with pytest.raises(RunError, match="is not a run folder"):
+        report(tmp_path / "absent")
 
 
 STAGES = ["pretrain, seed 0, epoch 2", "search 8 columns, seed 0, epoch 1", "retrain 8 columns, seed 0, epoch 1"]

@@ -13,14 +13,14 @@ import pytest
 
 from fieldwise.cli.app import COMMANDS
 from fieldwise.cli.options import settings_of
-from fieldwise.compare_settings import CompareSettings
+from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.settings import differing, read_toml
 from fieldwise.models import MODELS
+from fieldwise.pipeline.settings import RunSettings
 from fieldwise.presets import PRESETS, text_of
-from fieldwise.run_settings import RunSettings
 from fieldwise.searches import SEARCHES
-from tests.test_cli import cli
+from tests.command_line import cli
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = json.loads((ROOT / "tests" / "data_files" / "shipped_settings.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""`docs/reliability.md` says what was measured."""
+"""`docs/reliability.md` agrees with the measured results."""
 
 import json
 import re

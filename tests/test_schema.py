@@ -1,4 +1,4 @@
-"""The JSON schema for editors says what the parser says."""
+"""The JSON schema for editors agrees with the parser."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from fieldwise.cli.app import app
 from fieldwise.cli.schema import comparison_schema, run_schema
 from fieldwise.core.settings import read_toml
 from fieldwise.models import MODELS
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline.settings import RunSettings
 from fieldwise.searches import SEARCHES
 
 ROOT = Path(__file__).parent.parent

@@ -31,6 +31,16 @@ def test_code_metrics_count_what_a_small_package_holds(tmp_path: Path) -> None:
     assert found["test functions"] == "1"
 
 
+def test_code_metrics_count_tests_inside_the_package_as_tests(tmp_path: Path) -> None:
+    (tmp_path / "test").mkdir()
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "b.py").write_text('def one() -> int:\n    """Documented."""\n    return 1\n')
+    (tmp_path / "test" / "test_a.py").write_text("def test_one() -> None:\n    assert True\n" * 3)
+    lines = _run("scripts/code_metrics.py", f"mine={tmp_path}:{tmp_path}").splitlines()
+    found = dict(line.strip("| ").split(" | ") for line in lines[2:])
+    assert (found["files"], found["lines"], found["test functions"]) == ("2", "4", "3")
+
+
 def test_words_finds_a_listed_expression() -> None:
     words = runpy.run_path(str(ROOT / "scripts" / "words.py"))
     counts = words["count"]({"src/a.py": "It goes on anew, and stands alone.", "docs/b.md": "Stand alone."})
@@ -39,6 +49,33 @@ def test_words_finds_a_listed_expression() -> None:
         "alone (only)": 2,
         "anew": 1,
     }
+
+
+def test_docstrings_matches_what_moved_and_draws_the_same_for_a_seed() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "docstrings.py"))
+    before = script["docstrings"](
+        {
+            "src/fieldwise/old.py": '"""Old."""\nclass A:\n    """One | two."""\n    size: int = 1\n    """Many."""\n',
+            "src/fieldwise/b.py": 'def f():\n    """Same."""\ndef g():\n    """Gone."""\n',
+        }
+    )
+    after = script["docstrings"](
+        {
+            "src/fieldwise/core/new.py": 'class A:\n    """Two."""\n    size: int = 1\n    """Rows."""\n',
+            "src/fieldwise/b.py": 'def f():\n    """Same."""\ndef h():\n    """New."""\n',
+        }
+    )
+    assert before["old", ""] == "Old."
+    found = script["pairs"](before, after)
+    assert found == {
+        "core.new:A": ("One | two.", "Two."),
+        "core.new:A.size": ("Many.", "Rows."),
+        "b:f": ("Same.", "Same."),
+    }
+    lines = script["table"](found, 10, 0)
+    assert "| `core.new:A` | One \\| two. | Two. |" in lines
+    assert "| `b:f` | Same. | (unchanged) |" in lines
+    assert script["table"](found, 1, 3) == script["table"](found, 1, 3)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: one line, the signal's exit code, nothing half-written, and the same command resumes."""
+"""Ctrl-C and SIGTERM: one line, the signal's exit code, no partial files, and the same command resumes."""
 
 import json
 import os
@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from fieldwise import pipeline
 from fieldwise.cli.stop import LINES
 from fieldwise.core.settings import read_toml
-from fieldwise.run_settings import RunSettings
-from tests.test_cli import FAST, cli
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
+from tests.command_line import FAST, cli
 
 RESUMES = "fieldwise: stopped. Run the same command again to resume from the last complete epoch.\n"
 MAIN = "from fieldwise.cli import main; main()"
@@ -29,7 +29,7 @@ def python(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str
 
 
 def stopped(number: int, after: str, *arguments: str | Path) -> tuple[int, str]:
-    """Sends a signal to a command and its children once it says a line; its exit code and what it said as an error."""
+    """Sends a signal to a command and its children once it prints `after`; returns its exit code and stderr."""
     command = [sys.executable, "-c", MAIN, *map(str, arguments)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -48,7 +48,7 @@ def stopped(number: int, after: str, *arguments: str | Path) -> tuple[int, str]:
         except ProcessLookupError:
             return process.returncode, said
         time.sleep(0.1)
-    raise AssertionError("a process works on")
+    raise AssertionError("a process is still running")
 
 
 def hidden(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Two commands on one folder: one works, the other says in one line who does."""
+"""Two commands on one folder: one works, the other names it in a one-line error."""
 
 import signal
 import subprocess
@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from fieldwise import pipeline
-from fieldwise.compare import compare
-from fieldwise.compare_settings import CompareSettings
+from fieldwise.comparison.results import compare
+from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.errors import RunError
-from fieldwise.core.lock import alone
+from fieldwise.core.lock import exclusive
 from fieldwise.data.store import Dataset
 from fieldwise.exports.folder import export
 from fieldwise.exports.targets import export_to
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
 from fieldwise.train.task import Task
-from tests.test_cli import FAST
+from tests.command_line import FAST
 
 SETTINGS = {"data": {"rows": 2000}, "run": {"device": "cpu"}}
 RUN = [*FAST, "--set", "data.rows=2000", "--budget", "8", "--model", "fm"]
@@ -39,7 +39,7 @@ def test_every_command_that_writes_works_alone(verb: str, tmp_path: Path, plante
         "prepare": lambda: pipeline.prepare(settings, out),
     }
     export(Task.of(planted, device="cpu").new_model(), tmp_path / "model")
-    with alone(out, beside=verb == "prepare"):
+    with exclusive(out, outside=verb == "prepare"):
         with pytest.raises(RunError, match=r"is in use by process \d+ since "):
             commands[verb]()
         held = [path.name for path in out.iterdir()] if out.exists() else []
@@ -51,7 +51,7 @@ def test_a_dataset_that_is_there_is_opened_whoever_works(tmp_path: Path) -> None
     settings = RunSettings.parse(SETTINGS)
     made = pipeline.prepare(settings, tmp_path / "data")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    with alone(tmp_path / "data", beside=True):
+    with exclusive(tmp_path / "data", outside=True):
         assert pipeline.prepare(settings, tmp_path / "data").fingerprint == made.fingerprint
 
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import fieldwise as fw
+from fieldwise.bench.process import Order, measure
 from fieldwise.cli import main
 from fieldwise.cli.options import settings_of
-from fieldwise.compare_settings import CompareSettings
+from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.errors import RunError, SettingsError
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.core.settings import read_toml
-from fieldwise.exports.bench_process import Order, measure
 from fieldwise.exports.targets import export_to
 from fieldwise.models.fm import FM
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline.settings import RunSettings
 
 MODULE = """
 from pathlib import Path
@@ -42,7 +42,7 @@ FAST = [
 
 
 class Desk:
-    """A working directory with a user's module, which says when it was imported."""
+    """A working directory with a user's module, which leaves a file when it is imported."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self._capsys, self._monkeypatch = folder, capsys, monkeypatch
@@ -52,7 +52,7 @@ class Desk:
         return (self.folder / "imported").exists()
 
     def fresh(self) -> None:
-        """As a new process would begin."""
+        """Restores the state of a new process."""
         sys.modules.pop("mine_here", None)
         sys.path[:] = [path for path in sys.path if path not in ("", str(self.folder))]
         (self.folder / "imported").unlink(missing_ok=True)
@@ -105,10 +105,10 @@ def test_a_run_of_ones_own_model_resumes_and_serves_only_by_the_user_s_word(desk
     refused(desk("bench-serve", own), "Add --model mine_here:Mine")
     for verb in (("report", "r"), ("watch", "r", "--once"), ("describe", "r/dataset")):
         assert desk(*verb)[0] == 0
-    assert desk("export", own, "--to", "json", "--out", "x")[0] == 0  # widths alone need no code
+    assert desk("export", own, "--to", "json", "--out", "x")[0] == 0  # exporting widths only needs no code
     assert not desk.imported()
     assert str(desk.folder) not in sys.path
-    refused(desk("predict", own, rows, "--out", "p.csv", "--model", "fm"), "this call names 'fm'")
+    refused(desk("predict", own, rows, "--out", "p.csv", "--model", "fm"), "but got class 'fm'")
     assert desk("predict", own, rows, "--out", "p.csv", "--model", "mine_here:Mine")[0] == 0
     assert len(Path("p.csv").read_text().splitlines()) == 2
     # a settings file that is given is the user's word, though it is the folder's; so are flags
@@ -144,9 +144,9 @@ def test_python_gives_the_class_itself(desk: Desk) -> None:
     with pytest.raises(RunError, match=r"Add --model not_installed:Mine, or model=... in Python"):
         fw.load("m")
     assert isinstance(fw.load("m", model=mine).model.settings, mine)
-    with pytest.raises(RunError, match=r"a model of 'not_installed:Mine', this call names 'fm'"):
+    with pytest.raises(RunError, match=r"a model of class 'not_installed:Mine', but got class 'fm'"):
         fw.load("m", model=FM)
-    with pytest.raises(SettingsError, match="'Path' is no base model"):
+    with pytest.raises(SettingsError, match="'Path' is not a base model"):
         fw.load("m", model=Path)  # type: ignore[arg-type]
     with pytest.raises(RunError, match="Add --model not_installed:Mine"):
         export_to("pt2", Path("m"), Path("x"))
@@ -180,7 +180,7 @@ def test_entrants_of_a_race_are_the_user_s_word_too(desk: Desk) -> None:
     chosen = settings_of(None, Path("r"), ["search.entrants={'mine_here:Even'={}}"])
     assert desk.imported()
     assert "mine_here:Even" in chosen.search.values()["entrants"]
-    with pytest.raises(SettingsError, match="is no Search"):
+    with pytest.raises(SettingsError, match="is not a Search"):
         RunSettings.parse({"search": {"name": "race", "entrants": {"mine_here:Mine": {}}}})
 
 

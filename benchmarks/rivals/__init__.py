@@ -1,5 +1,5 @@
-"""One file for each library that against.py measures: `prepare(job)` returns a Contender.
+"""One file per library that against.py measures: `prepare(job)` returns a Contender.
 
-A file is imported by the Python of its library's own environment (worker.py), so it may import that library, numpy and
-torch, and nothing of fieldwise. PACKAGES names the versions to report, NOTES says where the work differs from ours.
+A file is imported by the Python of its library's environment (worker.py), so it may import that library, numpy and
+torch, and nothing of fieldwise. PACKAGES names the versions to report, NOTES the differences from fieldwise.
 """

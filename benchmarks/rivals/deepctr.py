@@ -1,4 +1,4 @@
-"""DeepCTR-Torch: its models and its `fit`, regularisation off."""
+"""DeepCTR-Torch: its models and its `fit`, without regularization."""
 
 from typing import Any, Final
 
@@ -13,14 +13,14 @@ NOTES: Final = "dense Adam; L2 off; FM is its DeepFM without MLP"
 
 
 def prepare(job: Job) -> Contender:
-    """The model, and its own `fit` over its own loader or, for steps alone, over batches in memory."""
+    """Builds the model; a turn is its `fit` over its own loader or, if only steps are timed, batches in memory."""
     model = _model(job)
     model.compile("adam", "binary_crossentropy")  # its learning rate is 1e-3
     ids, labels = job.rows()
     count = len(labels)
     if job.ready:
         rows = [(torch.from_numpy(ids), torch.from_numpy(labels)) for ids, labels in job.batches()]
-        basemodel.DataLoader = lambda **_: rows  # stands in for its loader
+        basemodel.DataLoader = lambda **_: rows  # replaces its loader
         ids, labels = ids[:1], labels[:1]
     columns = [ids[:, j] for j in range(len(job.names))]
 
@@ -28,7 +28,9 @@ def prepare(job: Job) -> Contender:
         model.fit(list(columns), labels, batch_size=job.batch, epochs=1, verbose=0)
 
     def loss() -> float:
-        total = float(model.history.history["loss"][-1]) * len(labels)  # it divides by the rows it was given
+        total = float(model.history.history["loss"][-1]) * len(
+            labels
+        )  # undoes its division by the rows passed to `fit`
         return total / count
 
     return Contender(run, loss, trained(model))

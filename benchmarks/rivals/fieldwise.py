@@ -1,4 +1,4 @@
-"""fieldwise: one `pretrain` from the first turn to the last, held back by its listener between turns."""
+"""fieldwise: one `pretrain` for all turns, paused by its watcher between turns."""
 
 import os
 import threading
@@ -6,27 +6,27 @@ import traceback
 from typing import Final
 
 import fieldwise as fw
-from fieldwise.core.names import resolve
 from fieldwise.core.records import Epoch
+from fieldwise.core.registry import resolve
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Split
 from fieldwise.models import MODELS
-from fieldwise.train.loop import Silence
-from fieldwise.train.optimiser import Method
+from fieldwise.tables.optimizer import Method
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain
 from rivals.job import LEARNING_RATE, WIDTH, Contender, Job, trained
 
 PACKAGES: Final = ("fieldwise",)
 NOTES: Final = (
-    "a 16 x 16 lift per field in FM, DeepFM and AutoInt; shuffles and gathers every batch, also in steps alone"
+    "a 16 x 16 lift per field in FM, DeepFM and AutoInt; shuffles and gathers every batch, even if only steps are timed"
 )
 _VALID_ROWS: Final = 256
-"""Validation cannot be left out, so it is small."""
+"""Validation cannot be disabled, so it is small."""
 _ALWAYS: Final = 10**6
 
 
-def prepare(job: Job, optimiser: Method = "adam") -> Contender:
-    """A task straight from arrays, trained in a thread of its own."""
+def prepare(job: Job, optimizer: Method = "adam") -> Contender:
+    """Builds a task from arrays and trains it in a second thread."""
     ids, labels = job.rows()
     schema = fw.Schema.of(**dict(zip(job.names, job.cardinalities, strict=True)))
     valid = Split(ids[:_VALID_ROWS], labels[:_VALID_ROWS])
@@ -36,7 +36,7 @@ def prepare(job: Job, optimiser: Method = "adam") -> Contender:
     training = Pretrain(
         batch=job.batch,
         learning_rate=LEARNING_RATE,
-        optimiser=optimiser,
+        optimizer=optimizer,
         epochs=_ALWAYS,
         patience=_ALWAYS,
         regularity=SoftOrthogonality(strength=0),
@@ -45,47 +45,47 @@ def prepare(job: Job, optimiser: Method = "adam") -> Contender:
     numbers: list[int] = []
 
     def train() -> None:
-        # the whole library in this thread: with a second one that has worked too, OpenMP's threads would outnumber the
-        # cores, and it would put them to sleep after every operation
+        # all of the library runs in this thread: if two threads had used OpenMP, its threads would outnumber the cores,
+        # and it would put them to sleep after every operation
         try:
             numbers.append(trained(task.new_model()))
-            fw.pretrain(task, training, listener=turns)
+            fw.pretrain(task, training, watcher=turns)
         finally:
             traceback.print_exc()
-            os._exit(1)  # it never ends by itself, and nobody must wait for a thread that is dead
+            os._exit(1)  # training never ends by itself; otherwise the main thread would wait for a dead thread
 
     threading.Thread(target=train, daemon=True).start()
-    turns.loss()  # the model as it came has been evaluated
+    turns.loss()  # waits for the evaluation before the first epoch
     return Contender(turns.run, turns.loss, numbers[0])
 
 
-class Turns(Silence):
-    """Lets one epoch pass at a time: a turn ends with the last step, or with the epoch where the epoch is timed."""
+class Turns(Watcher):
+    """Runs one epoch at a time: a turn ends with the last step, or with the epoch if epochs are timed."""
 
-    def __init__(self, steps_alone: bool) -> None:
-        self._steps_alone = steps_alone
+    def __init__(self, only_steps: bool) -> None:
+        self._only_steps = only_steps
         self._go, self._stepped, self._rested = (threading.Semaphore(0) for _ in range(3))
         self._loss = float("nan")
 
     def run(self) -> None:
-        """One turn."""
+        """Runs one turn."""
         self._go.release()
         self._stepped.acquire()
 
     def loss(self) -> float:
-        """The mean loss of the last turn, once its epoch is over."""
+        """Waits for the end of the epoch, and returns the mean loss of the last turn."""
         self._rested.acquire()
         return self._loss
 
     def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
-        """Hears of every step."""
-        if self._steps_alone and step == steps:
+        """Ends the turn after the last step, if only steps are timed."""
+        if self._only_steps and step == steps:
             self._stepped.release()
 
     def epoch(self, stage: str, epoch: Epoch) -> None:
-        """Hears of every epoch, and waits for the next turn."""
+        """Ends the turn after the epoch, and waits for the next turn."""
         self._loss = float("nan") if epoch.loss is None else epoch.loss
-        if epoch.epoch and not self._steps_alone:
+        if epoch.epoch and not self._only_steps:
             self._stepped.release()
         self._rested.release()
         self._go.acquire()

@@ -1,4 +1,4 @@
-"""fieldwise with row-wise Adagrad on its tables, which is what stands beside torchrec."""
+"""fieldwise with row-wise Adagrad on its tables, for comparison with torchrec."""
 
 from typing import Final
 
@@ -10,5 +10,5 @@ NOTES: Final = "as fieldwise, with row-wise Adagrad on tables, as torchrec"
 
 
 def prepare(job: Job) -> Contender:
-    """The same training with the other optimiser."""
+    """Builds the same training with row-wise Adagrad."""
     return fieldwise.prepare(job, "rowwise-adagrad")

@@ -1,4 +1,4 @@
-"""FuxiCTR: its embedding, layers, loader and training loop; models put together as its model zoo puts them together."""
+"""FuxiCTR: its embedding, layers, loader and training loop; models are built as in its model zoo."""
 
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ NOTES: Final = "dense Adam; clips gradients, as its trainer always does; attenti
 
 
 def prepare(job: Job) -> Contender:
-    """The model, with dicts of columns in memory or its own loader."""
+    """Builds the model, with dicts of columns in memory or its own loader."""
     model = Rank(_feature_map(job), job)
     rows = [_columns(job, *batch) for batch in job.batches()] if job.ready else _loader(model.feature_map, job)
 
@@ -48,10 +48,10 @@ def prepare(job: Job) -> Contender:
 
 
 class Rank(BaseModel):
-    """One of the four models, over its BaseModel, which trains it."""
+    """One of the four models as a subclass of its BaseModel, which trains it."""
 
     def __init__(self, fields: FeatureMap, job: Job) -> None:
-        never = 10**9  # rows are for training alone: no validation inside an epoch
+        never = 10**9  # disables validation inside an epoch
         super().__init__(fields, eval_steps=never, verbose=0, model_root=str(job.folder), metrics=["AUC"])
         self.losses: list[Tensor] = []
         self._max_gradient_norm, self._total_steps, self._stop_training = 10.0, 0, False  # as `fit` sets them
@@ -62,12 +62,12 @@ class Rank(BaseModel):
         self.model_to_device()
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Probabilities, under the name its loss looks for."""
+        """Returns probabilities under the key that its loss reads."""
         columns = self.get_inputs(inputs)
         return {"y_pred": self.output_activation(self.head(columns, self.embedding(columns)))}
 
     def compute_loss(self, *given: Any) -> Tensor:
-        """Its loss, remembered."""
+        """Returns its loss, and records it."""
         loss: Tensor = super().compute_loss(*given)
         self.losses.append(loss.detach())
         return loss
@@ -101,7 +101,7 @@ class AutoInt(nn.Module):
 
 
 class Attention(nn.Module):
-    """Heads around its ScaledDotProductAttention; the residual is the input itself."""
+    """Multiple heads over its ScaledDotProductAttention; the residual is the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,14 +109,14 @@ class Attention(nn.Module):
         self.attention = ScaledDotProductAttention()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, F, D) to (B, F, D)."""
+        """Maps (B, F, D) to (B, F, D)."""
         parts = (part(x).unflatten(2, (HEADS, -1)).transpose(1, 2) for part in self.parts)
         mixed, _ = self.attention(*parts)
         return torch.relu(mixed.transpose(1, 2).flatten(2) + x)
 
 
 class DCNv2(nn.Module):
-    """Cross layers and MLP, side by side."""
+    """Cross layers and MLP in parallel."""
 
     def __init__(self, fields: FeatureMap) -> None:
         super().__init__()
@@ -145,13 +145,13 @@ def _feature_map(job: Job) -> FeatureMap:
 
 
 def _columns(job: Job, ids: Any, labels: Any) -> dict[str, Tensor]:
-    """A batch as its loaders give it: a dict of columns."""
+    """Returns a batch as its loaders do: a dict of columns."""
     rows = np.column_stack([ids, labels]).astype(np.int64)
     return {name: torch.from_numpy(rows[:, j].copy()) for j, name in enumerate((*job.names, LABEL))}
 
 
 def _loader(fields: FeatureMap, job: Job) -> Any:
-    """Its loader of the files that its own preprocessing writes; it works in processes of Ray beside this one."""
+    """Returns its loader for files in the format of its preprocessing; it runs in separate Ray processes."""
     ids, labels = job.rows()
     folder = job.folder / "fuxictr"
     folder.mkdir()

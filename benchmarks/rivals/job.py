@@ -1,4 +1,4 @@
-"""What every contender is asked to do, and what it gives back."""
+"""The job of every contender, and its interface."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 WIDTH: Final = 16
 HIDDEN: Final = (16, 16)
-"""Of the MLP of DeepFM and DCN-V2, with batch normalisation; FM and AutoInt have none."""
+"""Layers of the MLP of DeepFM and DCN-V2, with batch normalization; FM and AutoInt have no MLP."""
 CROSS_LAYERS: Final = 3
 ATTENTION_LAYERS, HEADS = 3, 2
 LEARNING_RATE: Final = 1e-3
@@ -19,16 +19,16 @@ LABEL: Final = "label"
 
 @dataclass(frozen=True)
 class Job:
-    """One model to train on the rows in a folder, turn by turn; a turn is one pass over them."""
+    """One model to train on the rows in a folder; a turn is one pass over them."""
 
     folder: Path
-    """Holds ids.npy and labels.npy; anything else may be written beside them."""
+    """Holds ids.npy and labels.npy; the contender may write other files to it."""
     cardinalities: tuple[int, ...]
     model: str
     """fm, deepfm, autoint or dcnv2."""
     batch: int
     ready: bool
-    """Whether batches lie ready in memory, so that steps alone are timed, or the library's own loader makes them."""
+    """Whether batches are in memory and only steps are timed, instead of using the library's own loader."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -37,15 +37,15 @@ class Job:
 
     @property
     def first_order(self) -> bool:
-        """Whether every id has a weight of its own beside its embedding."""
+        """Whether every id has a first-order weight in addition to its embedding."""
         return self.model != "dcnv2"
 
     def rows(self) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        """All ids (N, F) and labels (N,)."""
+        """Returns all ids (N, F) and labels (N,)."""
         return np.load(self.folder / "ids.npy"), np.load(self.folder / "labels.npy")
 
     def batches(self) -> list[tuple[NDArray[np.int32], NDArray[np.uint8]]]:
-        """The rows in batches, in order, each an array of its own."""
+        """Returns the rows in batches, in order, each a copy."""
         ids, labels = self.rows()
         starts = range(0, len(labels), self.batch)
         return [(ids[s : s + self.batch].copy(), labels[s : s + self.batch].copy()) for s in starts]
@@ -53,16 +53,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Contender:
-    """A model of some library, ready to be trained for a turn."""
+    """A model of a library, ready to train for a turn."""
 
     run: Callable[[], None]
-    """Trains for a turn. Timed."""
+    """Trains for a turn; timed."""
     loss: Callable[[], float]
-    """The mean loss of the last turn. Not timed."""
+    """Returns the mean loss of the last turn; not timed."""
     parameters: int
-    """Numbers that are trained."""
+    """Number of trained parameters."""
 
 
 def trained(model: Any) -> int:
-    """The parameters of a torch module that a gradient reaches."""
+    """Returns the number of trainable parameters of a torch module."""
     return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)

@@ -1,4 +1,4 @@
-"""RecBole: its models, Trainer and data loader, from its own kind of files."""
+"""RecBole: its models, Trainer and data loader, with files in its format."""
 
 from types import SimpleNamespace
 from typing import Any, Final
@@ -15,17 +15,17 @@ from recbole.utils import FeatureType, get_model
 from rivals.job import CROSS_LAYERS, HIDDEN, LABEL, LEARNING_RATE, WIDTH, Contender, Job, trained
 
 PACKAGES: Final = ("recbole",)
-NOTES: Final = "dense Adam; DeepFM's MLP without batch normalisation; AutoInt left out, it is another network there"
+NOTES: Final = "dense Adam; DeepFM's MLP without batch normalization; AutoInt left out, it is another network there"
 _NAMES: Final = {"fm": "FM", "deepfm": "DeepFM", "dcnv2": "DCNV2"}
 _HELD_OUT: Final = 1_000
-"""Rows of the validation and test files it asks for; they are not read while it trains."""
+"""Rows of the validation and test files, which it requires but does not read in training."""
 
 
 def prepare(job: Job) -> Contender:
-    """The model and its Trainer over Interactions in memory, or over its own loader."""
+    """Builds the model and its Trainer, with Interactions in memory or its own loader."""
     config = _config(job)
     if job.ready:
-        # the rows hold a part of all ids, and from files it would make its tables for that part alone
+        # from files it would size its tables by the ids in the rows, which are only some of all ids
         dataset, rows = _fields(job), [_interaction(job, *batch) for batch in job.batches()]
     else:
         _write(job)
@@ -57,7 +57,7 @@ def _config(job: Job) -> Config:
 
 
 def _fields(job: Job) -> Any:
-    """What its models ask a dataset for, with all ids of every field."""
+    """Returns the part of a dataset that its models read, with all ids of every field."""
     counts = dict(zip(job.names, job.cardinalities, strict=True))
     types = dict.fromkeys(job.names, FeatureType.TOKEN) | {LABEL: FeatureType.FLOAT}
     return SimpleNamespace(fields=lambda **_: [*job.names, LABEL], field2type=types, num=lambda name: counts[name])
@@ -69,7 +69,7 @@ def _interaction(job: Job, ids: Any, labels: Any) -> Interaction:
 
 
 def _write(job: Job) -> None:
-    """The rows as its atomic files."""
+    """Writes the rows as RecBole's atomic files."""
     ids, labels = job.rows()
     frame = pd.DataFrame({f"{name}:token": ids[:, j] for j, name in enumerate(job.names)})
     frame[f"{LABEL}:float"] = labels
@@ -80,5 +80,5 @@ def _write(job: Job) -> None:
 
 
 def _unused(model: Any, job: Job) -> int:
-    """Its first-order weights are there in every model, and idle where the model has none."""
+    """Returns the number of unused first-order weights, which it allocates in every model."""
     return 0 if job.first_order else trained(model.first_order_linear)

@@ -1,4 +1,4 @@
-"""TorchRec: fused tables whose optimiser works inside the backward pass; steps alone, FM and DCN-V2."""
+"""TorchRec: fused tables whose optimizer runs inside the backward pass; only steps, FM and DCN-V2."""
 
 import warnings
 from typing import Any, Final
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-warnings.filterwarnings("ignore")  # it imports what torch calls deprecated
+warnings.filterwarnings("ignore")  # it imports deprecated parts of torch
 
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor  # noqa: E402
 from torchrec.modules.crossnet import CrossNet  # noqa: E402
@@ -18,17 +18,17 @@ from rivals.job import CROSS_LAYERS, HIDDEN, LEARNING_RATE, WIDTH, Contender, Jo
 
 PACKAGES: Final = ("torchrec", "fbgemm-gpu-cpu")
 NOTES: Final = (
-    "row-wise Adagrad on tables, one number of state a row, Adam elsewhere; FM's weight of an id is column 17 of 20"
+    "row-wise Adagrad on tables, one number of state per row, Adam elsewhere; FM's weight of an id is column 17 of 20"
 )
 _ALIGN: Final = 4
-"""Its tables take widths that are multiples of this."""
+"""The widths of its tables must be multiples of this."""
 _TABLE_RATE: Final = 0.02
 
 
 def prepare(job: Job) -> Contender:
-    """The model, and batches in its own form."""
+    """Builds the model, and batches in its format."""
     if not job.ready:
-        raise SystemExit("torchrec has no loader of its own: it is measured on steps alone")
+        raise SystemExit("torchrec has no loader: it is measured only on steps")
     model = {"fm": FM, "dcnv2": DCNv2}[job.model](job)
     dense = torch.optim.Adam(model.head.parameters(), LEARNING_RATE)
     rows = [(_features(job, ids), torch.from_numpy(labels).float()) for ids, labels in job.batches()]
@@ -62,7 +62,7 @@ class FM(nn.Module):
 
 
 class DCNv2(nn.Module):
-    """Its CrossNet and an MLP, side by side."""
+    """Its CrossNet and an MLP in parallel."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def _tables(job: Job, width: int) -> FusedEmbeddingBagCollection:
 
 
 def _features(job: Job, ids: Any) -> KeyedJaggedTensor:
-    values = torch.from_numpy(ids.T.copy()).flatten().long()  # field after field, one id a row
+    values = torch.from_numpy(ids.T.copy()).flatten().long()  # field by field, one id per row
     features = KeyedJaggedTensor.from_lengths_sync(list(job.names), values, torch.ones_like(values))
     features.offsets()
     return features

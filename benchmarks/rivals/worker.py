@@ -1,10 +1,10 @@
-"""One contender in a process of its own: reads commands from stdin and answers each with one line of JSON.
+"""Runs one contender in its process: reads commands from stdin and answers each with one line of JSON.
 
     {"do": "prepare", "job": {...}}   builds the model
     {"do": "turn"}                    trains for a turn, timed
-    {"do": "stop"}                    says the peak of resident memory, and ends
+    {"do": "stop"}                    reports the peak resident memory, and ends
 
-Whatever a library prints goes to stderr.
+Output of the library goes to stderr.
 """
 
 import json
@@ -25,7 +25,7 @@ THREADS = 2
 
 
 def main(name: str) -> None:
-    """Serves one contender until it is told to stop."""
+    """Serves one contender until the command `stop`."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     torch.set_num_threads(THREADS)

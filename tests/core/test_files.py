@@ -114,7 +114,7 @@ def test_a_full_disk_names_the_folder_whichever_library_writes(name: str, tmp_pa
 
 def test_weights_on_a_full_disk_name_the_folder(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:  # safetensors tells what the system says as text alone
+    try:  # safetensors passes the system's message on only as text
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
         with pytest.raises(DiskError) as caught, replacing(tmp_path / "a") as work:
             save_file({"w": np.ones(100_000)}, work)

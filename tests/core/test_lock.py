@@ -1,4 +1,4 @@
-"""One process at a time in a folder, and who it is."""
+"""Folder locks: one process at a time, and which one."""
 
 import os
 import signal
@@ -12,11 +12,11 @@ from threading import Thread
 import pytest
 
 from fieldwise.core.errors import RunError
-from fieldwise.core.lock import Holder, alone, holder
+from fieldwise.core.lock import Holder, exclusive, holder
 
 HOLD = (
-    "import sys, time\nfrom pathlib import Path\nfrom fieldwise.core.lock import alone\n"
-    "with alone(Path(sys.argv[1]), beside=sys.argv[2] == 'beside'):\n    print('held', flush=True)\n"
+    "import sys, time\nfrom pathlib import Path\nfrom fieldwise.core.lock import exclusive\n"
+    "with exclusive(Path(sys.argv[1]), outside=sys.argv[2] == 'beside'):\n    print('held', flush=True)\n"
     "    time.sleep(60)\n"
 )
 
@@ -38,14 +38,14 @@ def held(folder: Path, where: str = "inside") -> Iterator[subprocess.Popen[str]]
 def test_another_process_is_named_and_its_death_frees_the_folder(where: str, tmp_path: Path) -> None:
     folder, beside = tmp_path / "new" / "out[b]", where == "beside"
     with held(folder, where) as process:
-        with pytest.raises(RunError) as refused, alone(folder, beside=beside):
+        with pytest.raises(RunError) as refused, exclusive(folder, outside=beside):
             raise AssertionError("two work there")
         assert f"'{folder}' is in use by process {process.pid} since 20" in str(refused.value)
         assert f"(-c {str(folder)!r} {where})" in str(refused.value)
         assert "\n" not in str(refused.value)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    with alone(folder, beside=beside):
+    with exclusive(folder, outside=beside):
         assert folder.exists() != beside
     assert list(tmp_path.iterdir()) == [tmp_path / "new"]
     assert list((tmp_path / "new").rglob("*")) == ([] if beside else [folder])
@@ -56,12 +56,12 @@ def test_two_threads_are_two_as_well_and_nothing_is_left(tmp_path: Path) -> None
 
     def other() -> None:
         try:
-            with alone(tmp_path / "a" / "b"):
+            with exclusive(tmp_path / "a" / "b"):
                 pass
         except RunError as error:
             refused.append(str(error))
 
-    with alone(tmp_path / "a" / "b"):
+    with exclusive(tmp_path / "a" / "b"):
         thread = Thread(target=other)
         thread.start()
         thread.join()

@@ -1,5 +1,5 @@
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -70,6 +70,13 @@ def test_select_takes_the_best_that_still_fits() -> None:
     assert select([0, 0, 0, 0], layout, Budget.columns(3)).kept == ((0, 1), (0,))
 
 
+@pytest.mark.parametrize("scores", [[3, 2, 1], [[3, 2, 1, 0]], 5, [[1, 2], [3]], ["high", "low", "low", "low"]])
+def test_scores_of_the_wrong_shape_are_refused(scores: Any) -> None:
+    layout = Schema.of(a=10, b=2).layout(2)
+    with pytest.raises(MaskError, match=r"one number per column, shape \(4,\)\. Got .*\. Give the scores"):
+        select(scores, layout, Budget.columns(2))
+
+
 def test_aligned_selections_go_by_groups() -> None:
     layout = Layout(Schema.of(big=50, small=2, other=30), (6, 2, 5))
     scores = [9, 0, 8, 1, 7, 2, 3, 3, 6, 6, 6, 5, -9]
@@ -111,12 +118,12 @@ def test_what_is_no_mask_is_refused(schema: Schema) -> None:
         Mask.from_json({"format": "x"})
     with pytest.raises(MaskError, match="damaged"):
         Mask.from_json({**Mask.all(layout).to_json(), "fields": [{"name": "a", "cardinality": 3}]})
-    with pytest.raises(MaskError, match="Cannot follow"):
+    with pytest.raises(MaskError, match="Cannot compose a mask of widths"):
         Mask.all(layout).then(Mask.all(schema.layout(2)))
 
 
 def test_equal_scores_stay_aligned() -> None:
-    """The mean of three times 0.1 is rounded to more than that of four times 0.1."""
+    """The mean of three times 0.1 rounds to more than the mean of four times 0.1."""
     layout = Layout(Schema.of(a=7, b=8), (7, 8))
     found = select([0.1] * 7 + [0.0] * 8, layout, Budget(4, "columns", align=4))
     assert found.widths == (4, 0)

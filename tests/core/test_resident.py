@@ -1,4 +1,4 @@
-"""Memory of the process, on systems that report it differently; no module needs what only Unix has."""
+"""Memory of the process, on systems that report it differently; no module needs Unix."""
 
 import ast
 import sys
@@ -46,7 +46,7 @@ def test_no_module_needs_what_only_unix_has() -> None:
 
 
 def _unix_only(path: Path) -> set[str]:
-    """Modules imported outside a `try`, and attributes used, that Windows has not."""
+    """Modules imported outside a `try`, and attributes used, that Windows does not have."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     guarded = {inner for node in ast.walk(tree) if isinstance(node, ast.Try) for inner in ast.walk(node)}
     names = set()

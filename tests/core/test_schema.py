@@ -17,6 +17,13 @@ def test_layout_counts(schema: Schema) -> None:
     assert np.array_equal(layout.rows, [50, 50, 30, 7, 7, 7])
 
 
+def test_fields_of_equal_width_are_stacked_in_order(schema: Schema) -> None:
+    rows = Layout(schema, (3, 0, 3, 1)).stacked_rows
+    assert rows[0] == slice(0, 50)
+    assert rows[2] == slice(50, 80)
+    assert rows[3] == slice(0, 7)
+
+
 def test_json_round_trips(schema: Schema) -> None:
     assert Schema.from_json(schema.to_json()) == schema
 

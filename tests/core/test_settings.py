@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import name_of, resolve, unknown
+from fieldwise.core.registry import name_of, resolve, unknown
 from fieldwise.core.settings import Settings, differing, override, read_toml, validate
 
 
@@ -92,6 +92,7 @@ def test_names_resolve_to_classes_and_are_never_evaluated() -> None:
         ("[a]\nb = [{c = 13:00:00}]", "the date or time 13:00:00"),
         ("a = " + "[" * 3_000 + "]" * 3_000, "nested too deep"),
         ("a = " + "[" * 90 + "]" * 90, "nested more than 64 deep"),
+        ("a." * 20_000 + "a = 1", "a key is nested more than 64 deep"),
         ("a = -inf", "-inf, which is not a finite number"),
         ("a = 1" + "0" * 5_000, "are not understood"),
     ],

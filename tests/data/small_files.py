@@ -1,11 +1,28 @@
-"""Small raw files of every shape, drawn from a seed."""
+"""Small raw files of every format with seeded content, and the comparison of datasets made from them."""
 
 import csv
+import importlib.util
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fieldwise.data.avazu import COLUMNS
+from fieldwise.data.engines.engine import Engine
+from fieldwise.data.prepare import prepare
+from fieldwise.data.rules import Rule
+from fieldwise.data.source import Source
+from fieldwise.data.split import SplitRule
+
+spark = pytest.mark.skipif(
+    importlib.util.find_spec("pyspark") is None or shutil.which("java") is None,
+    reason="Spark needs `pip install fieldwise[spark]` and Java 17",
+)
+quiet = pytest.mark.filterwarnings(  # pyspark leaves its sockets to the garbage collector
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 
 AWKWARD = [
     'say "hi"', "tab\there", "", None, "Ärger", "ärger", "日本", "😀", "z", "Z", "x" * 300, "007", "7", "7.0", "1e3",
@@ -14,19 +31,19 @@ AWKWARD = [
 
 
 def criteo(path: Path, rows: int = 3_000) -> Path:
-    """Headerless tab-separated text with nulls, negative integers and integers on every bin edge."""
+    """Writes tab-separated text without a header: nulls, negative integers and integers on every bin edge."""
     draw = np.random.default_rng(0)
     lines = []
     for row in range(rows):
         integers = ["" if draw.random() < 0.1 else str(int(draw.integers(-3, 4_000))) for _ in range(12)]
         texts = ["" if draw.random() < 0.05 else f"{int(draw.integers(0, 40)):08x}" for _ in range(26)]
-        lines.append("\t".join([str(row % 3 % 2), str(row), *integers, *texts]))  # I1 is every integer once
+        lines.append("\t".join([str(row % 3 % 2), str(row), *integers, *texts]))  # I1 contains every integer once
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
 def avazu(path: Path, rows: int = 2_000) -> Path:
-    """CSV with Avazu's header; a third of the ids are empty."""
+    """Writes CSV with Avazu's header; a third of the ids are empty."""
     draw = np.random.default_rng(1)
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -39,7 +56,7 @@ def avazu(path: Path, rows: int = 2_000) -> Path:
 
 
 def awkward_rows(rows: int = 2_000) -> list[dict[str, str | None]]:
-    """Text that breaks careless readers, numbers, several genres, a time and a split column."""
+    """Rows with text that is hard to parse, numbers, several genres, a time and a split column."""
     draw = np.random.default_rng(2)
     return [
         {
@@ -57,7 +74,7 @@ def awkward_rows(rows: int = 2_000) -> list[dict[str, str | None]]:
 
 
 def awkward(path: Path, rows: int = 2_000) -> Path:
-    """The awkward rows as CSV: null is nothing, empty text is a pair of quotes."""
+    """Writes the awkward rows as CSV: null is an empty cell, empty text a pair of quotes."""
     found = awkward_rows(rows)
 
     def cell(value: str | None) -> str:
@@ -67,3 +84,28 @@ def awkward(path: Path, rows: int = 2_000) -> Path:
     lines += [",".join(cell(value) for value in row.values()) for row in found]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def rules() -> dict[str, Rule]:
+    """Rules for the awkward rows: several values, and two kinds of bins."""
+    return {
+        "genres": Rule(separator="|", min_count=1),
+        "edge": Rule(column="count", kind="log-squared"),
+        "wide": Rule(column="größe, cm", kind="width", width=2.5),
+    }
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a dataset folder as bytes; `dataset.json` without its layout."""
+    found = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    info = json.loads(found.pop("dataset.json"))
+    return {**found, "info": json.dumps(info).encode()}
+
+
+def assert_same_dataset(source: Source, folder: Path, engines: list[Engine], split: SplitRule | None = None) -> None:
+    """Prepares a source with every engine and compares all files byte by byte."""
+    made = [prepare(source, folder / f"out-{i}", split, engine=engine) for i, engine in enumerate(engines)]
+    assert len({data.fingerprint for data in made}) == 1
+    first = contents(made[0].folder)
+    for data in made[1:]:
+        assert contents(data.folder) == first

@@ -1,4 +1,4 @@
-"""New raw rows get the ids that the dataset's own rows got, from the folder alone."""
+"""New raw rows get the same ids as the dataset's rows, with only the dataset folder."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ FIELDS = {"genres": Rule(separator="|"), "wide": Rule(column="größe, cm", kind
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """The awkward rows, split by their column, so that the order of rows is known."""
+    """The awkward rows split by a column, so that the row order is known."""
     folder = tmp_path_factory.mktemp("encoder")
     source = Table(raw=small_files.awkward(folder / "a.csv"), label="click", fields=FIELDS, min_count=3)
     return prepare(source, folder / "out", ColumnSplit(column="part"))
@@ -146,7 +146,7 @@ def test_lists_that_are_there_once_each_keep_their_frequent_values(tmp_path: Pat
 
 
 def test_splits_by_time_key_and_files(tmp_path: Path) -> None:
-    raw = small_files.awkward(tmp_path / "a.csv", 2_000)  # 100 rows a day, days 90 to 109 as text
+    raw = small_files.awkward(tmp_path / "a.csv", 2_000)  # 100 rows per day, days 90 to 109 as text
     source = Table(raw=raw, label="click", fields=FIELDS)
     by_time = prepare(source, tmp_path / "time", TimeSplit(column="day", shares=(0.6, 0.2, 0.2)))
     assert by_time.info["rows"] == {"train": 1_200, "valid": 400, "test": 400}
@@ -183,7 +183,7 @@ def test_the_arrow_engine_says_that_it_cannot_split_rows_without_a_key(tmp_path:
 def test_the_index_of_a_dataframe_is_no_column(tmp_path: Path, index: str) -> None:
     draw = np.random.default_rng(0)
     frame = pd.DataFrame({name: draw.integers(0, 9, 600) for name in ("a", "b")} | {"click": np.arange(600) % 2})
-    frame = frame.iloc[draw.permutation(600)]  # pandas keeps the old numbers of the rows
+    frame = frame.iloc[draw.permutation(600)]  # pandas keeps the old row numbers
     plain = prepare(Frame(frame=frame.reset_index(drop=True), label="click"), tmp_path / "x")
     if index != "unnamed":
         frame.index = frame.index.rename("row")
@@ -206,7 +206,7 @@ def test_parquet_of_pandas_holds_an_index_that_is_no_field(tmp_path: Path) -> No
     assert data.schema.names == ("a",)
     table = pa.Table.from_pandas(frame)
     assert prepare(Frame(frame=table, label="click"), tmp_path / "y").schema.names == ("a",)
-    frame.rename_axis("user").to_parquet(tmp_path / "b.parquet")  # a file's column that has a name is a column
+    frame.rename_axis("user").to_parquet(tmp_path / "b.parquet")  # a named index is a column of the file
     assert prepare(Table(raw=tmp_path / "b.parquet", label="click"), tmp_path / "z").schema.names == ("a", "user")
 
 

@@ -1,8 +1,5 @@
-"""Every engine makes the same dataset; Spark's tests skip where it or Java is absent."""
+"""Every engine writes the same dataset; tests of Spark are skipped without Spark or Java."""
 
-import importlib.util
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,58 +11,25 @@ from fieldwise.data.avazu import Avazu
 from fieldwise.data.criteo import Criteo
 from fieldwise.data.engines.arrow import Arrow
 from fieldwise.data.engines.duckdb import DuckDB
-from fieldwise.data.engines.engine import Engine
 from fieldwise.data.engines.spark import Spark
 from fieldwise.data.movielens_1m import MovieLens1M
 from fieldwise.data.planted import Planted
 from fieldwise.data.prepare import prepare
-from fieldwise.data.rules import Rule
 from fieldwise.data.source import Source
 from fieldwise.data.split import ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
 from fieldwise.data.table import Table
 from tests.data import small_files
-
-spark = pytest.mark.skipif(
-    importlib.util.find_spec("pyspark") is None or shutil.which("java") is None,
-    reason="Spark needs `pip install fieldwise[spark]` and Java 17",
-)
-quiet = pytest.mark.filterwarnings(  # pyspark leaves its sockets to the garbage collector
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a dataset folder, byte for byte, less where the raw rows lay."""
-    found = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-    info = json.loads(found.pop("dataset.json"))
-    return {**found, "info": json.dumps(info).encode()}
-
-
-def rules(**more: Rule) -> dict[str, Rule]:
-    return {
-        "genres": Rule(separator="|", min_count=1),
-        "edge": Rule(column="count", kind="log-squared"),
-        "wide": Rule(column="größe, cm", kind="width", width=2.5),
-        **more,
-    }
-
-
-def same(source: Source, folder: Path, engines: list[Engine], split: SplitRule | None = None) -> None:
-    made = [prepare(source, folder / f"out-{i}", split, engine=engine) for i, engine in enumerate(engines)]
-    assert len({data.fingerprint for data in made}) == 1
-    first = contents(made[0].folder)
-    for data in made[1:]:
-        assert contents(data.folder) == first
+from tests.data.small_files import assert_same_dataset, quiet, rules, spark
 
 
 @pytest.mark.parametrize("name", ["planted", "movielens"])
 def test_this_process_and_duckdb_make_the_same_dataset(name: str, tmp_path: Path, movielens_zip: Path) -> None:
     source = Planted(rows=5_000) if name == "planted" else MovieLens1M(raw=movielens_zip)
-    same(source, tmp_path, [Arrow(), DuckDB(), DuckDB(threads=1, memory=1024)])
+    assert_same_dataset(source, tmp_path, [Arrow(), DuckDB(), DuckDB(threads=1, memory=1024)])
 
 
 def test_more_times_than_a_batch_are_split_at_their_shares(tmp_path: Path) -> None:
-    times = np.random.default_rng(4).permutation(300_000)  # 3 batches of times, all different
+    times = np.random.default_rng(4).permutation(300_000)  # 3 batches of distinct times
     lines = "".join(f"{i % 2},{i % 5},{time}\n" for i, time in enumerate(times.tolist()))
     (tmp_path / "a.csv").write_text("click,a,time\n" + lines)
     source = Table(raw=tmp_path / "a.csv", label="click", only=("a",))
@@ -80,7 +44,7 @@ def test_spark_and_duckdb_make_the_same_dataset_of_awkward_rows(tmp_path: Path) 
     source = Table(
         raw=small_files.awkward(tmp_path / "a.csv"), label="click", min_count=3, ignore=("part", "few"), fields=rules()
     )
-    same(source, tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)])
+    assert_same_dataset(source, tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)])
 
 
 @spark
@@ -94,7 +58,7 @@ def test_spark_and_duckdb_make_the_same_dataset(name: str, tmp_path: Path, movie
         "avazu": Avazu(raw=small_files.avazu(tmp_path / "avazu.csv"), hour="parts"),
         "movielens": MovieLens1M(raw=movielens_zip),
     }
-    same(found[name], tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)])
+    assert_same_dataset(found[name], tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)])
 
 
 SPLITS: dict[str, Callable[[Path], SplitRule]] = {
@@ -114,7 +78,7 @@ def test_spark_and_duckdb_split_alike(name: str, tmp_path: Path) -> None:
     for part in ("a", "b", "c1", "c2"):
         small_files.awkward(tmp_path / f"{part}.csv", 900)
     several = Table(raw=tmp_path / ("a.csv" if name == "files" else "*.csv"), label="click", fields=rules())
-    same(several, tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)], SPLITS[name](tmp_path))
+    assert_same_dataset(several, tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)], SPLITS[name](tmp_path))
 
 
 @spark
@@ -126,9 +90,9 @@ def test_spark_tells_bad_rows_and_skips_them(tmp_path: Path) -> None:
     rows[1_232] = "1,2"
     (tmp_path / "a.csv").write_text("\n".join(["click,a,b", *rows, ""]))
     engine = Spark(master="local[2]", memory=1024)
-    with pytest.raises(DataError, match=r"line 1,234: .*'1,2'. Bad rows in all: 1"):
+    with pytest.raises(DataError, match=r"line 1,234: .*'1,2'. Bad rows in total: 1"):
         prepare(Table(raw=tmp_path / "a.csv", label="click"), tmp_path / "out", engine=engine)
-    same(Table(raw=tmp_path / "a.csv", label="click", bad_rows="skip"), tmp_path, [DuckDB(), engine])
+    assert_same_dataset(Table(raw=tmp_path / "a.csv", label="click", bad_rows="skip"), tmp_path, [DuckDB(), engine])
 
 
 @spark
@@ -138,10 +102,10 @@ def test_spark_tells_bad_rows_and_skips_them(tmp_path: Path) -> None:
 def test_spark_tells_bytes_that_are_not_utf8_and_skips_them(tmp_path: Path) -> None:
     rows = [f"{i % 2},{i % 7},é{i % 50}".encode() for i in range(30_000)]
     rows[20_000] = "1,2,é3".encode("latin-1")
-    rows[20_005] = "1,é".encode("latin-1")  # and too few columns: one bad row, not two
+    rows[20_005] = "1,é".encode("latin-1")  # also too few columns, but one bad row
     rows[20_006] = b"1,2"
     (tmp_path / "a.csv").write_bytes(b"\n".join([b"click,a,b", *rows, b""]))
     engine = Spark(master="local[2]", memory=1024)
-    with pytest.raises(DataError, match=r"line 20,002: not utf-8 text. .* Bad rows in all: 3"):
+    with pytest.raises(DataError, match=r"line 20,002: not utf-8 text. .* Bad rows in total: 3"):
         prepare(Table(raw=tmp_path / "a.csv", label="click"), tmp_path / "out", engine=engine)
-    same(Table(raw=tmp_path / "a.csv", label="click", bad_rows="skip"), tmp_path, [DuckDB(), engine])
+    assert_same_dataset(Table(raw=tmp_path / "a.csv", label="click", bad_rows="skip"), tmp_path, [DuckDB(), engine])

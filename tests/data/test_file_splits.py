@@ -1,4 +1,4 @@
-"""The split `files`: parts of one kind, no file in two of them, and a change of any of them is noticed."""
+"""The split `files`: one format, no file in two splits, and a change of any file is detected."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ NAMES = ("user", "item", "click")
 
 
 def table(rows: int) -> pa.Table:
-    """Users and items whose names tell them apart."""
+    """Rows with users and items whose values differ."""
     draw = np.random.default_rng(rows)
     users, items = ([f"{name}{i}" for i in draw.integers(0, 9, rows)] for name in "ui")
     return pa.table({"user": users, "item": items, "click": [str(i % 2) for i in range(rows)]})
 
 
 def write(path: Path, rows: int = 300, names: tuple[str, ...] = NAMES) -> Path:
-    """The rows as CSV or Parquet, with columns in this order."""
+    """Writes the rows as CSV or Parquet, with columns in this order."""
     found = table(rows).select(list(names))
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
@@ -75,7 +75,7 @@ def test_a_change_in_any_part_is_noticed(tmp_path: Path, changed: str) -> None:
     split(tmp_path)
     split(tmp_path)
     write(tmp_path / changed, 299)
-    with pytest.raises(DataError, match=rf"was made otherwise: \S*\.{changed} \(\d+ -> \d+\)"):
+    with pytest.raises(DataError, match=rf"was made with other settings: \S*\.{changed} \(\d+ -> \d+\)"):
         split(tmp_path)
 
 
@@ -87,7 +87,7 @@ def test_a_change_is_noticed_among_files_of_one_name(tmp_path: Path, day: str) -
     data = prepare(source, tmp_path / "out")
     assert set(data.info["made"]["source"]["raw"]) == {"day=1/part-0.parquet", "day=2/part-0.parquet"}
     write(tmp_path / "raw" / day / "part-0.parquet", 250)
-    with pytest.raises(DataError, match=f"was made otherwise: source.raw.{day}/part-0.parquet"):
+    with pytest.raises(DataError, match=f"was made with other settings: source.raw.{day}/part-0.parquet"):
         prepare(source, tmp_path / "out")
 
 

@@ -1,4 +1,4 @@
-"""Memory is bounded by the setting, not by the rows: a process of its own, whose peak the system tells."""
+"""Memory is bounded by the setting, not by the rows: measures the peak memory of a separate process."""
 
 import os
 import subprocess
@@ -10,21 +10,21 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pytest
 
-from tests.data.test_engines import contents
+from tests.data.small_files import contents
 
 ROWS = 3_000_000
 SETTING = 1024
-"""MiB; the raw rows take 1.5 times as much."""
+"""MiB; the raw rows are 1.5 times larger."""
 
 
 def hex_text(draw: np.random.Generator, rows: int) -> pa.Array:
-    """Texts of 128 characters, no two alike."""
+    """Distinct texts of 128 characters."""
     text = draw.bytes(64 * rows).hex().encode()
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(128), rows, [None, pa.py_buffer(text)]).cast(pa.binary())
 
 
 def write(path: Path) -> None:
-    """A field whose values are all different, and three of 50,000 values each, too long for Parquet to make smaller."""
+    """Writes a field of distinct values, and three fields of 50,000 values too long for Parquet to compress."""
     draw = np.random.default_rng(0)
     known = hex_text(draw, 50_000).cast(pa.string())
     options = csv.WriteOptions(quoting_style="none")
@@ -38,7 +38,7 @@ def write(path: Path) -> None:
 
 
 def peak_of(raw: Path, out: Path, memory: int) -> int:
-    """MiB that `fieldwise prepare` took at most."""
+    """Peak memory of `fieldwise prepare` in MiB."""
     flags = ["--source", "table", "--label", "click", "--raw", str(raw), "--out", str(out)]
     sets = ["--set", f"engine.memory={memory}", "--set", "data.min_count=10"]
     start = [sys.executable, "-c", "from fieldwise.cli import main; main()", "prepare"]

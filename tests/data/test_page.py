@@ -1,4 +1,4 @@
-"""The page about data shows what runs."""
+"""The examples of the data page run."""
 
 import re
 import runpy
@@ -11,8 +11,8 @@ import pytest
 
 from fieldwise.core.settings import override
 from fieldwise.data.store import Dataset
-from fieldwise.pipeline import prepare, run
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline.settings import RunSettings
+from fieldwise.pipeline.stages import prepare, run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 FIELDS = ("user_id", "city", "price", "visits", "genres", "hour")
@@ -29,7 +29,7 @@ def settings(**more: Any) -> RunSettings:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a click log whose columns are the page's."""
+    """A folder with a click log that has the columns of the page."""
     draw = np.random.default_rng(0)
     header = "row,time,user_id,city,price,visits,genres,click"
     assert f"`{header}`" in PAGE

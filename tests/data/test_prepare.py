@@ -12,31 +12,31 @@ from fieldwise.core.errors import DataError
 from fieldwise.data.batches import Batches
 from fieldwise.data.planted import Planted
 from fieldwise.data.prepare import prepare
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 from fieldwise.data.split import RandomSplit
 from fieldwise.data.store import Dataset
 from fieldwise.data.vocabulary import Counter, Vocabulary
 
 
 class Small(Source):
-    """Two batches written by hand."""
+    """The same small batch, repeated."""
 
     color: tuple[str | None, ...] = ("red", "red", "blue", None, "Ärger", "red", None, "blue", "green", "red")
     click: tuple[int, ...] = (1, 0, 1, 0, 1, 0, 1, 0, 1, 0)
     repeat: int = 20
 
-    def open(self) -> Rows:
+    def open(self) -> SourceRows:
         def batches() -> Iterator[pa.RecordBatch]:
             for part in range(self.repeat):
                 rows = [f"{part}-{i}" for i in range(len(self.color))]
                 yield pa.record_batch({"color": self.color, "click": self.click, "row": rows})
 
-        return Rows(("color",), "click", ("row",), batches)
+        return SourceRows(("color",), "click", ("row",), batches)
 
 
 def test_vocabulary_is_ordered_by_count_then_value() -> None:
     counter = Counter()
-    for _ in range(40):  # more batches than the counter holds apart
+    for _ in range(40):  # more batches than the counter keeps before merging
         counter.add(pa.array(["b", "a", None, "b"]))
     counter.add(pa.array(["once", None]))
     vocabulary = counter.vocabulary(2)
@@ -88,7 +88,7 @@ def test_split_shares_hold_and_seeds_differ() -> None:
 
 @pytest.mark.parametrize("shares", [(0.8, 0.2, 0.0), (0.5, 0.4, 0.2), (-0.1, 0.6, 0.5)])
 def test_shares_must_add_up(shares: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="add up to 1"):
+    with pytest.raises(ValueError, match="sum to 1"):
         RandomSplit(shares=shares)
 
 
@@ -101,7 +101,7 @@ def test_min_count_sends_rare_values_to_unknown(tmp_path: Path) -> None:
 
 
 def test_a_dataset_made_otherwise_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()  # an empty folder is as good as none
+    (tmp_path / "a").mkdir()  # an empty folder counts as absent
     prepare(Planted(rows=2_000), tmp_path / "a")
     prepare(Planted(rows=2_000), tmp_path / "a")
     with pytest.raises(DataError, match=r"source.seed \(0 -> 1\)"):
@@ -112,14 +112,14 @@ def test_a_dataset_made_otherwise_is_refused(tmp_path: Path) -> None:
 
 def test_a_failed_preparation_leaves_nothing(tmp_path: Path) -> None:
     class Breaks(Small):
-        def open(self) -> Rows:
+        def open(self) -> SourceRows:
             rows = super().open()
 
             def batches() -> Iterator[pa.RecordBatch]:
                 yield next(rows.batches())
                 raise OSError("disk full")
 
-            return Rows(rows.fields, rows.label, rows.key, batches)
+            return SourceRows(rows.fields, rows.label, rows.key, batches)
 
     with pytest.raises(OSError, match="disk full"):
         prepare(Breaks(), tmp_path / "a")
@@ -141,7 +141,7 @@ def test_rows_that_cannot_be_used_are_refused(tmp_path: Path, changes: dict[str,
 
 
 def test_damaged_datasets_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is no dataset"):
+    with pytest.raises(DataError, match="is not a dataset"):
         Dataset.open(tmp_path)
     data = prepare(Planted(rows=2_000), tmp_path / "a")
     (tmp_path / "a" / "valid.ids.npy").write_bytes(b"x")

@@ -1,4 +1,4 @@
-"""What values mean: bins, times, lists."""
+"""Rules: bins, times, lists, inference."""
 
 import math
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldwise.data.infer import infer
-from fieldwise.data.rules import NO_NUMBER, Kind, Rule
+from fieldwise.data.rules import NOT_A_NUMBER, Kind, Rule
 
 
 def test_log_squared_is_the_published_formula_on_every_small_integer() -> None:
@@ -27,7 +27,7 @@ def test_log_squared_is_the_published_formula_on_large_integers(number: int) -> 
 
 def test_numbers_in_text_are_read_and_other_text_is_unknown() -> None:
     column = pa.array(["3", " 3 ", "3.0", "3e0", "+3", "", None, "x", "0x3", "nan", "-"])
-    assert Rule(kind="width", width=1).apply(column).to_pylist() == [3] * 5 + [None] * 2 + [NO_NUMBER] * 4
+    assert Rule(kind="width", width=1).apply(column).to_pylist() == [3] * 5 + [None] * 2 + [NOT_A_NUMBER] * 4
     assert Rule(kind="width", width=0.5).apply(pa.array([0.49, 0.5, -0.1, float("nan")])).to_pylist() == [
         0,
         1,

@@ -1,4 +1,4 @@
-"""The contract of every source, and what each promises beyond it."""
+"""The contract of every source, and the details of each."""
 
 import os
 import zipfile
@@ -10,7 +10,7 @@ import pyarrow.csv
 import pytest
 
 from fieldwise.core.errors import DataError
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.data import SOURCES
 from fieldwise.data.avazu import Avazu
 from fieldwise.data.criteo import Criteo
@@ -18,7 +18,7 @@ from fieldwise.data.movielens_1m import VARIANTS, MovieLens1M, Variant
 from fieldwise.data.planted import CARDINALITIES, WIDTHS, Planted
 from fieldwise.data.prepare import prepare
 from fieldwise.data.rules import Rule
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
 from tests.data import small_files
@@ -26,7 +26,7 @@ from tests.data import small_files
 
 @pytest.fixture(params=SOURCES)
 def source(request: pytest.FixtureRequest, movielens_zip: Path, tmp_path: Path) -> Source:
-    """Every source, small."""
+    """Every source with few rows."""
     small: dict[str, Source] = {
         "avazu": Avazu(raw=small_files.avazu(tmp_path / "avazu.csv"), min_count=1),
         "criteo": Criteo(raw=small_files.criteo(tmp_path / "criteo.txt"), min_count=1),
@@ -40,9 +40,9 @@ def source(request: pytest.FixtureRequest, movielens_zip: Path, tmp_path: Path) 
 
 
 def raw_rows(source: Source) -> pa.Table:
-    """The raw rows, read without any engine; empty text is null, but not in quotes."""
+    """Reads the raw rows without an engine; unquoted empty text is null."""
     rows = source.open()
-    if isinstance(rows, Rows):
+    if isinstance(rows, SourceRows):
         return pa.Table.from_batches(rows.batches())
     return pa.csv.read_csv(
         rows.paths[0],
@@ -101,7 +101,7 @@ def test_planted_clicks_follow_the_planted_products() -> None:
     click = table["click"].to_numpy().astype(float) - 0.5
 
     def signal(a: str, b: str) -> float:
-        """Mean squared click rate of the cells of two fields, less what chance gives."""
+        """Mean squared click rate of the cells of two fields, minus its expectation without a signal."""
         cell = table[a].to_numpy() * CARDINALITIES[b] + table[b].to_numpy()
         counts = np.bincount(cell, minlength=CARDINALITIES[a] * CARDINALITIES[b])
         sums = np.bincount(cell, weights=click, minlength=len(counts))
@@ -201,7 +201,7 @@ def test_settings_that_are_read_back_say_no_more_than_was_said(tmp_path: Path) -
     again = Table.model_validate(source.values())
     assert prepare(again, tmp_path / "y").fingerprint == data.fingerprint
     said = {"größe, cm": Rule(min_count=2, kind="category")}
-    with pytest.raises(DataError, match=r"was made otherwise: source.fields.größe, cm.kind"):
+    with pytest.raises(DataError, match=r"was made with other settings: source.fields.größe, cm.kind"):
         prepare(source.model_copy(update={"fields": said}), tmp_path / "x")
 
 

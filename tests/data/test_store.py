@@ -1,4 +1,4 @@
-"""A dataset folder from a stranger: its arrays, its vocabularies, and what it says of itself."""
+"""Dataset folders from untrusted sources: arrays, vocabularies and `dataset.json`."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def _endless(name: str) -> Change:
 
 
 def _repeated(values: list[str]) -> pa.Array:
-    """The first value 5,000 times, without the memory for it."""
+    """Repeats the first value 5,000 times, without using memory for it."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(5_000, np.int32)), pa.array(values))
 
 
@@ -102,10 +102,10 @@ def test_a_whole_folder_is_read(folder: Path) -> None:
         (_info(lambda i: i["fields"][0].update(cardinality=0)), r"fields\.0\.cardinality"),
         (_info(lambda i: i["fields"][0].update(cardinality=10**12)), r"fields\.0\.cardinality"),
         (_info(lambda i: i["fields"][0].update(cardinality=10**9)), "holds 7 values, the field has 999999999"),
-        (_info(lambda i: i["fields"][0].update(name="genres")), "field names must differ"),
+        (_info(lambda i: i["fields"][0].update(name="genres")), "field names must be unique"),
         (_info(lambda i: i["fields"][0].update(name="other")), "encoding.json is not that of the fields"),
         (_info(lambda i: i["fields"][1].update(length=10**6)), r"fields\.1\.length"),
-        (_info(lambda i: i["splits"]["train"].update(nulls=[1])), "one count for each field"),
+        (_info(lambda i: i["splits"]["train"].update(nulls=[1])), "one count per field"),
         (_info(lambda i: i.update(fingerprint=None)), "fingerprint"),
         (lambda f: (f / "dataset.json").write_text("[]"), "has format None"),
         (lambda f: (f / "dataset.json").write_text("[" * 200_000), "nested too deep"),
@@ -114,8 +114,8 @@ def test_a_whole_folder_is_read(folder: Path) -> None:
         (_pipe("train.ids.npy"), "not a regular file"),
         (_endless("valid.labels.npy"), "not a regular file"),
         (_endless("vocabulary-000.parquet"), "not a regular file"),
-        (_array("train.ids.npy", _at((5, 0), -1)), "train holds ids of 'user' that it does not have"),
-        (_array("train.ids.npy", _at((5, 0), 8)), "train holds ids of 'user' that it does not have"),
+        (_array("train.ids.npy", _at((5, 0), -1)), "train holds ids of 'user' that are out of range"),
+        (_array("train.ids.npy", _at((5, 0), 8)), "train holds ids of 'user' that are out of range"),
         (_array("test.ids.npy", _at((0, 2), -2)), "test holds ids of 'genres'"),
         (_array("test.ids.npy", _at((0, 2), 4)), "test holds ids of 'genres'"),
         (_array("valid.labels.npy", lambda a: a + 1), "valid holds labels other than 0 and 1"),
@@ -143,12 +143,12 @@ def test_a_folder_that_cannot_be_true_is_one_line(folder: Path, change: Change, 
         (pa.array(["a", "b"]).dictionary_encode(), {}, "values of type dictionary"),
         (_repeated(["x" * 100_000]), {"store_schema": False}, "holds a value twice"),
         (_repeated(["x" * 100_000, *map(str, range(5_000))]), {"store_schema": False}, "holds a value twice"),
-        (pa.array(np.full(1_000_000, 7)), {}, "so not each once"),
-        (pa.array([*map(str, range(99))]), {"compression": "zstd"}, "packed by ZSTD"),
+        (pa.array(np.full(1_000_000, 7)), {}, "so they are not distinct"),
+        (pa.array([*map(str, range(99))]), {"compression": "zstd"}, "compressed with ZSTD"),
         (
             pa.array([*map(str, range(99))]),
             {"use_dictionary": False, "column_encoding": {"value": "DELTA_BYTE_ARRAY", "count": "PLAIN"}},
-            "packed by SNAPPY, DELTA_BYTE_ARRAY",
+            "compressed with SNAPPY, DELTA_BYTE_ARRAY",
         ),
     ],
 )
@@ -164,8 +164,10 @@ def test_a_vocabulary_of_no_field_is_refused(tmp_path: Path, values: pa.Array, o
             Vocabulary.load(tmp_path / "v.parquet")
     finally:
         pa.set_memory_pool(usual)
-    assert counted.max_memory() < 32 * 2**20  # where they unfold to 500 MB
-    with pytest.raises(ValueError, match=f"holds {len(values)} values, the field has 3|holds values of type|packed"):
+    assert counted.max_memory() < 32 * 2**20  # some would expand to 500 MB
+    with pytest.raises(
+        ValueError, match=f"holds {len(values)} values, the field has 3|holds values of type|compressed with"
+    ):
         Vocabulary.load(tmp_path / "v.parquet", 3)
 
 
@@ -183,3 +185,13 @@ def test_a_large_vocabulary_is_read_as_it_was_written(tmp_path: Path) -> None:
     narrow = pa.array(range(300_000), pa.int32())
     Vocabulary(narrow, pa.array(np.arange(len(narrow)))).save(tmp_path / "v.parquet")
     assert Vocabulary.load(tmp_path / "v.parquet").encode(pa.array([299_999, -1])).tolist() == [300_000, 0]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x93NUMPY\x01\x00\x10\x00{'descr': (((     \n"], ids=["empty", "open bracket"]
+)
+def test_an_array_without_a_header_is_one_line(content: bytes, made: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "data"))
+    (folder / "valid.labels.npy").write_bytes(content)
+    with pytest.raises(DataError, match="the valid split cannot be read"):
+        _ = Dataset.open(folder).valid

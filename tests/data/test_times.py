@@ -1,4 +1,4 @@
-"""Times of every unit and zone: all engines and the encoder of new rows read them alike."""
+"""Times of every unit and zone: engines and the encoder of new rows read them identically."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +12,18 @@ import pytest
 from pydantic import ValidationError
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.convert import moments
+from fieldwise.data.convert import timestamps
 from fieldwise.data.engines.arrow import Arrow
 from fieldwise.data.engines.duckdb import DuckDB
 from fieldwise.data.engines.spark import Spark
 from fieldwise.data.prepare import prepare
 from fieldwise.data.rules import Kind, Rule
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 from fieldwise.data.split import ColumnSplit
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
 from fieldwise.data.vocabulary import Vocabulary
-from tests.data.test_engines import quiet, same, spark
+from tests.data.small_files import assert_same_dataset, quiet, spark
 
 ROWS = 600
 SECONDS = np.random.default_rng(0).integers(-40, 200, ROWS) * 5_400  # every 90 minutes around 1970
@@ -35,13 +35,13 @@ KINDS: Final[tuple[Kind, ...]] = ("category", "hour", "weekday", "weekend", "log
 
 
 def times(kind: pa.DataType) -> pa.Array:
-    """The same moments as any type, every eleventh of them null."""
+    """The same times as any type; every eleventh is null."""
     found = pa.array(SECONDS, mask=np.arange(ROWS) % 11 == 0).cast(pa.timestamp("s"))
     return found.cast(pa.timestamp("s", "UTC")).cast(kind) if kind.tz else found.cast(kind)
 
 
 def table(column: pa.Array) -> pa.Table:
-    """Rows whose split is known."""
+    """Rows with a known split."""
     parts = ["train", "valid", "train", "test"]
     return pa.table(
         {"t": column, "part": [parts[i % 4] for i in range(ROWS)], "click": [i // 4 % 2 for i in range(ROWS)]}
@@ -54,14 +54,14 @@ def train(column: pa.Array) -> pa.Table:
 
 
 def every(folder: Path, column: pa.Array) -> Source:
-    """A Parquet file whose one column is made a field of every kind."""
+    """A Parquet file whose column becomes a field of every kind."""
     pq.write_table(table(column), folder / "raw.parquet")
     fields: dict[str, Rule] = {kind: Rule(column="t", kind=kind, width=3.6e9, bins=8) for kind in KINDS}
     return Table(raw=folder / "raw.parquet", label="click", ignore=("t",), fields=fields)
 
 
 def made(folder: Path, column: pa.Array, kind: Kind = "category") -> Dataset:
-    """The dataset of a Parquet file."""
+    """Prepares a Parquet file with this column."""
     pq.write_table(table(column), folder / "raw.parquet")
     source = Table(raw=folder / "raw.parquet", label="click", fields={"t": Rule(kind=kind)})
     return prepare(source, folder / "data", ColumnSplit(column="part"))
@@ -120,34 +120,34 @@ def test_vocabularies_of_older_folders_are_read_as_new_ones_are_written(tmp_path
 
 def test_text_that_is_no_time_is_none() -> None:
     text = ["2024-02-29T23:59:59.123456789", "2024-02-30", "2024-06-01 24:00", "2024-06-01 13:00-0230", "1", "", None]
-    found = [moment and str(moment) for moment in moments(pa.array(text)).to_pylist()]
+    found = [time and str(time) for time in timestamps(pa.array(text)).to_pylist()]
     assert found == ["2024-02-29 23:59:59.123456", None, None, "2024-06-01 15:30:00", None, None, None]
 
 
 def test_edges_that_do_not_rise_are_refused() -> None:
-    with pytest.raises(ValidationError, match="edges must rise"):
+    with pytest.raises(ValidationError, match="edges must be strictly increasing"):
         Rule(kind="quantile", edges=(1.0, 3.0, 2.0))
     parts = [(np.array([3.0, 4.0]), np.array([5, 5])), (np.array([1.0, 2.0]), np.array([5, 5]))]
-    with pytest.raises(DataError, match=r"Quantiles .* do not rise.*kind 'width'"):
+    with pytest.raises(DataError, match=r"Quantiles .* are not increasing.*kind 'width'"):
         Rule(kind="quantile", bins=4).quantiles(parts, 20)
 
 
 class Made(Source):
-    """Rows of this process."""
+    """Rows generated in this process."""
 
-    def open(self) -> Rows:
-        """Times with a zone, in milliseconds."""
+    def open(self) -> SourceRows:
+        """Returns times with a zone, in milliseconds."""
         rows = table(times(pa.timestamp("ms", "America/New_York"))).append_column("row", pa.array(range(ROWS)))
         rules: dict[str, Rule] = {kind: Rule(column="t", kind=kind, width=3.6e9, bins=8) for kind in KINDS}
 
         def batches() -> Iterator[pa.RecordBatch]:
             return iter(rows.to_batches(max_chunksize=100))
 
-        return Rows(KINDS, "click", ("row",), batches, ROWS, rules)
+        return SourceRows(KINDS, "click", ("row",), batches, ROWS, rules)
 
 
 def test_this_process_and_duckdb_read_times_alike(tmp_path: Path) -> None:
-    same(Made(), tmp_path, [Arrow(), DuckDB()])
+    assert_same_dataset(Made(), tmp_path, [Arrow(), DuckDB()])
 
 
 @spark
@@ -156,4 +156,4 @@ def test_this_process_and_duckdb_read_times_alike(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("unit", [pa.timestamp("ms"), pa.timestamp("us", "America/New_York")], ids=str)
 def test_spark_and_duckdb_read_times_alike(tmp_path: Path, unit: Any) -> None:
-    same(every(tmp_path, times(unit)), tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)])
+    assert_same_dataset(every(tmp_path, times(unit)), tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)])

@@ -1,4 +1,4 @@
-"""Values that come as another type than in training get the id they had there, where the two are surely the same."""
+"""Values of another type than in training get the same id if the conversion is exact."""
 
 import io
 from pathlib import Path
@@ -18,13 +18,13 @@ from fieldwise.data.split import ColumnSplit
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
 from fieldwise.data.vocabulary import Vocabulary
-from tests.data.test_engines import quiet, same, spark
+from tests.data.small_files import assert_same_dataset, quiet, spark
 
 HASHES = [0, 7, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]
 
 
 def ids(known: list[Any], new: Any, kind: Any = None) -> list[int]:
-    """The ids of new values, after training on known ones."""
+    """Encodes new values with a vocabulary of known ones."""
     vocabulary = Vocabulary(pa.array(known, kind), pa.array([1] * len(known)))
     found: list[int] = vocabulary.encode(Rule().apply(new if isinstance(new, pa.Array) else pa.array(new))).tolist()
     return found
@@ -130,4 +130,4 @@ def test_spark_and_duckdb_read_large_whole_numbers_alike(tmp_path: Path) -> None
     frame().drop(columns=["at"]).to_parquet(tmp_path / "raw.parquet")
     fields = {"shop": Rule(), "hash": Rule(), "bins": Rule(column="hash", kind="log-squared")}
     source = Table(raw=tmp_path / "raw.parquet", label="click", fields=fields)
-    same(source, tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)], ColumnSplit(column="part"))
+    assert_same_dataset(source, tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)], ColumnSplit(column="part"))

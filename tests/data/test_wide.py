@@ -1,4 +1,4 @@
-"""Wide tables: what preparing costs grows with the columns, not with their square; few rows are counted in process."""
+"""Wide tables: the cost grows linearly with the columns; few rows are counted in this process."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,29 +17,29 @@ from fieldwise.data.prepare import prepare
 from fieldwise.data.split import FileSplit, SplitRule
 from fieldwise.data.table import Table
 from tests.data import small_files
-from tests.data.test_engines import contents, rules
+from tests.data.small_files import contents
 
 
 def write(path: Path, columns: int) -> Path:
-    """300 rows of texts, whole and other numbers."""
+    """Writes 300 rows of text, integers and floats."""
     draw = np.random.default_rng(0)
-    whole, other = draw.integers(0, 9, (columns, 300)), draw.random((columns, 300))
-    found = {f"c{i}": (whole[i].astype(str), whole[i], other[i])[i % 3] for i in range(columns)}
+    integers, floats = draw.integers(0, 9, (columns, 300)), draw.random((columns, 300))
+    found = {f"c{i}": (integers[i].astype(str), integers[i], floats[i])[i % 3] for i in range(columns)}
     pq.write_table(pa.table({"click": draw.integers(0, 2, 300), **found}), path)
     return path
 
 
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The width of the table of each question that DuckDB is asked from now on."""
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Records the number of columns of each table that DuckDB scans from now on."""
     widths: list[int] = []
-    written = _Session.written
+    scan = _Session.scan
 
     def watched(self: _Session, folder: Path, columns: Sequence[str]) -> Any:
-        table = written(self, folder, columns)
+        table = scan(self, folder, columns)
         widths.append(len(table.columns))
         return table
 
-    monkeypatch.setattr(_Session, "written", watched)
+    monkeypatch.setattr(_Session, "scan", watched)
     return widths
 
 
@@ -55,22 +55,22 @@ def test_few_rows_are_counted_without_a_query_for_each_column(
         write_rows(self, rows, folder, ordered)
 
     monkeypatch.setattr(_Session, "write", watched)
-    told: list[tuple[str, int, int | None]] = []
+    calls: list[tuple[str, int, int | None]] = []
     source = Table(raw=write(tmp_path / "a.parquet", columns), label="click")
-    prepare(source, tmp_path / "out", progress=lambda *now: told.append(now))
-    assert [folder.name for folder in writes] == ["rows-0", "counted", "counted"]  # whatever the columns
+    prepare(source, tmp_path / "out", progress=lambda *now: calls.append(now))
+    assert [folder.name for folder in writes] == ["rows-0", "counted", "counted"]  # for any number of columns
     for stage in ("fit vocabularies", "write vocabularies"):
-        assert [now[1:] for now in told if now[0] == stage][:columns] == [(i, columns) for i in range(columns)]
+        assert [now[1:] for now in calls if now[0] == stage][:columns] == [(i, columns) for i in range(columns)]
 
 
 def test_many_rows_are_counted_in_queries_that_see_one_column_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expressions, "FEW", 0)
-    widths = asked(monkeypatch)
+    monkeypatch.setattr(expressions, "MAX_LOCAL_ROWS", 0)
+    widths = scanned(monkeypatch)
     prepare(Table(raw=write(tmp_path / "a.parquet", 30), label="click"), tmp_path / "out")
     assert set(widths) == {1, 2}
-    assert len(widths) <= 2 + 3 * 30  # quantiles are two passes more
+    assert len(widths) <= 2 + 3 * 30  # quantiles take two more passes
 
 
 @pytest.mark.parametrize("name", ["random", "files"])
@@ -81,9 +81,9 @@ def test_counting_in_this_process_and_in_duckdb_makes_the_same_dataset(
         small_files.awkward(tmp_path / f"{part}.csv", 900)
     raw = tmp_path / ("a.csv" if name == "files" else "*.csv")
     split: SplitRule | None = FileSplit(valid=tmp_path / "b.csv", test=tmp_path / "c.csv") if name == "files" else None
-    source = Table(raw=raw, label="click", min_count=3, ignore=("part",), fields=rules())
+    source = Table(raw=raw, label="click", min_count=3, ignore=("part",), fields=small_files.rules())
     here = prepare(source, tmp_path / "here", split)
-    monkeypatch.setattr(expressions, "FEW", 0)
+    monkeypatch.setattr(expressions, "MAX_LOCAL_ROWS", 0)
     assert contents(prepare(source, tmp_path / "there", split).folder) == contents(here.folder)
 
 
@@ -107,7 +107,7 @@ def test_types_of_parquet_are_counted_alike(tmp_path: Path, monkeypatch: pytest.
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     source = Table(raw=tmp_path / "a.parquet", label="click", min_count=2)
     here = prepare(source, tmp_path / "here", engine=DuckDB(threads=1))
-    monkeypatch.setattr(expressions, "FEW", 0)
+    monkeypatch.setattr(expressions, "MAX_LOCAL_ROWS", 0)
     assert contents(prepare(source, tmp_path / "there").folder) == contents(here.folder)
 
 

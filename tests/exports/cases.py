@@ -1,4 +1,4 @@
-"""Raw rows, datasets and models for the tests of serving: nulls, unseen values and a field of width 0 included."""
+"""Raw rows, datasets and models for the serving tests, including nulls, unseen values and a field of width 0."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ ROWS = 400
 
 @dataclass(frozen=True)
 class Case:
-    """A dataset, and raw rows as they come while serving."""
+    """A dataset, and raw rows as they arrive in serving."""
 
     data: Dataset
     rows: pa.Table
@@ -53,7 +53,7 @@ def movielens(raw: Path, folder: Path) -> Case:
 
 
 def awkward(folder: Path) -> Case:
-    """Awkward texts, several values a row, equally wide bins, quantiles, and a second field of one column."""
+    """Awkward texts, several values per row, bins of equal width, quantiles, and two fields of one column."""
     fields = {
         "genres": Rule(separator="|"),
         "wide": Rule(column="größe, cm", kind="width", width=0.1),
@@ -66,7 +66,7 @@ def awkward(folder: Path) -> Case:
 
 
 def disturbed(table: pa.Table, encoder: Encoder) -> pa.Table:
-    """Some rows, a tenth of every column empty and a tenth of it never seen in training."""
+    """Returns rows in which a tenth of every column is null and a tenth was not seen in training."""
     draw = np.random.default_rng(5)
     table = table.take(draw.permutation(table.num_rows)[:ROWS])
     numbers = {f.rule.column for f in encoder.fields if f.rule.kind != "category"}
@@ -81,7 +81,7 @@ def disturbed(table: pa.Table, encoder: Encoder) -> pa.Table:
 
 
 def shaken(settings: Model, data: Dataset) -> tuple[CTRModel, Mask]:
-    """A compact model with weights far from their start; every third field keeps no column."""
+    """Returns a compact model with weights far from their initial values; every third field keeps no column."""
     layout = data.schema.layout(settings.width)
     draw = np.random.default_rng(1)
     kept = tuple(

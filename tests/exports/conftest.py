@@ -1,4 +1,4 @@
-"""One dataset, one model and its folder, made once for all tests of serving."""
+"""One dataset, one model and its folder, made once for all serving tests."""
 
 from pathlib import Path
 

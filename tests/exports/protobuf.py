@@ -1,4 +1,4 @@
-"""Reads protobuf text by messages that are written here as the other projects' .proto files write them."""
+"""Parses protobuf text with message definitions copied from the .proto files of other projects."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ TORCHEASYREC = {
 
 
 def read(text: str, messages: dict[str, list[str]]) -> Any:
-    """The last message, from its text form; unknown words are refused."""
+    """Parses the text format of the last message; refuses unknown fields."""
     file = descriptor_pb2.FileDescriptorProto(name="x.proto", package="x", syntax="proto2")
     kinds = file.enum_type.add(name="DataType")
     for place, name in enumerate(("TYPE_STRING", "TYPE_INT64", "TYPE_FP64", "TYPE_FP32"), 1):

@@ -1,4 +1,4 @@
-"""The model, its folder, ONNX Runtime and torch.export say the same of the same raw rows."""
+"""The model, its folder, ONNX Runtime and torch.export predict the same for the same raw rows."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.exports.folder import export, load
 from fieldwise.exports.inputs import feeds
 from fieldwise.exports.onnx import to_onnx
@@ -20,10 +20,10 @@ from fieldwise.models import MODELS
 from tests.exports.cases import SMALL, Case, avazu, criteo, movielens, shaken
 
 TOLERANCE = 1e-5
-"""How far probabilities may differ."""
+"""Maximum difference of probabilities."""
 DATA = Path(os.environ.get("FIELDWISE_DATA", "no-such-folder"))
 REAL = {"ml-1m.zip": movielens, "criteo_sample.txt.gz": criteo, "avazu_sample.csv.gz": avazu}
-"""Files of real rows, none of which must be there."""
+"""Files of real rows; all are optional."""
 
 
 def run_onnx(path: Path, predictor: Predictor, rows: pa.Table) -> NDArray[np.float32]:

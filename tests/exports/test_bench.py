@@ -1,4 +1,4 @@
-"""Full against compact, measured."""
+"""Measurements of the full and the compact model in every runtime."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwise.exports.bench import bench
+from fieldwise.bench.serve import bench
 from fieldwise.exports.folder import load
 from fieldwise.exports.program import compile_ahead
-from fieldwise.reports.serving import HEADS, rows
+from fieldwise.reports.serving import HEADS, serving_rows
 
 
 def test_every_runtime_is_measured_that_is_there(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_every_runtime_is_measured_that_is_there(served: Path, monkeypatch: pyte
             assert [latency.batch for latency in cell.measured.latencies] == [1, 8, 64]
             assert all(0 < entry.p50 <= entry.p99 and entry.calls >= 10 for entry in cell.measured.latencies)
             assert 2**20 < cell.measured.resident < 2**31
-    table = list(rows(found.to_json()))
+    table = list(serving_rows(found.to_json()))
     assert [row[0] for row in table] == ["full", "compact", "ratio"] * 2
     assert {len(row) for row in table} == {len(HEADS)}
     eager = cells["full", "eager"].disk / cells["compact", "eager"].disk

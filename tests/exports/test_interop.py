@@ -1,4 +1,4 @@
-"""Other libraries build their models from what was exported. They run in an environment of their own (CONTRIBUTING)."""
+"""Other libraries build their models from the exported files, in a separate environment (see CONTRIBUTING)."""
 
 import json
 import os
@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture
 def model(case: Case, tmp_path: Path) -> Path:
-    """A DeepFM with mixed widths, a field of width 0 and one with several values a row."""
+    """A DeepFM with mixed widths, a field of width 0 and one with several values per row."""
     found, mask = shaken(DeepFM(width=7), case.data)
     assert {0, 1} < set(found.layout.widths)
     export(found, tmp_path / "model", case.data.encoder, mask)

@@ -1,4 +1,4 @@
-"""What the graph does with raw values of every kind."""
+"""The ONNX graph encodes raw values of every kind as the encoder does."""
 
 import json
 import sys
@@ -71,7 +71,7 @@ def test_the_first_number_of_a_bin_is_the_first(number: float, rule: Rule) -> No
 
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Predictor, pa.Table]:
-    """Columns of every type: whole, broken, true, dates, times, lists of text and of numbers, and one used twice."""
+    """Columns of every type: integers, floats, booleans, dates, times, lists of text and numbers, one used twice."""
     draw, rows = np.random.default_rng(0), 3_000
     days = np.datetime64("1969-12-20") + draw.integers(0, 40, rows)
 
@@ -132,10 +132,10 @@ def test_columns_of_every_type_enter_the_graph(typed: tuple[Predictor, pa.Table]
 
 
 def test_no_sum_of_the_graph_meets_another_in_one_place(typed: tuple[Predictor, pa.Table]) -> None:
-    """ONNX Runtime's threads scatter without locks: sums at equal indices come out wrong once in some hundred runs."""
+    """ONNX Runtime's threads scatter without locks: sums at equal indices are wrong once in some hundred runs."""
     graph = onnx.load(typed[1]["path"][0].as_py()).graph
     kinds = {node.op_type for node in graph.node}
-    assert "ReduceSum" in kinds  # fields with several values are there
+    assert "ReduceSum" in kinds  # from fields with several values
     assert not {kind for kind in kinds if kind.startswith("Scatter")}
 
 
@@ -171,8 +171,8 @@ def test_the_graph_has_no_loop_and_says_what_it_takes(typed: tuple[Predictor, pa
     model = onnx.load(typed[1]["path"][0].as_py())
     onnx.checker.check_model(model, full_check=True)
     assert not {node.op_type for node in model.graph.node} & {"Loop", "Scan", "If", "SequenceAt", "SplitToSequence"}
-    told = json.loads({entry.key: entry.value for entry in model.metadata_props}["fieldwise.inputs"])
-    names = [entry["name"] for entry in told] + ["tags.length", "parts.length"]
+    inputs = json.loads({entry.key: entry.value for entry in model.metadata_props}["fieldwise.inputs"])
+    names = [entry["name"] for entry in inputs] + ["tags.length", "parts.length"]
     assert sorted(value.name for value in model.graph.input) == sorted(names)
     assert [value.name for value in model.graph.output] == ["probability"]
     assert {value.type.tensor_type.shape.dim[0].dim_param for value in model.graph.input} == {"batch"}
@@ -240,7 +240,7 @@ KNOWN: list[pa.Array] = [
 
 
 def graph_of(field: FieldEncoder, path: Path) -> tuple[Predictor, onnxruntime.InferenceSession]:
-    """A model of this field and another one."""
+    """Returns a model of this field and another one."""
     encoder = Encoder([field, FieldEncoder("y", Rule(), Vocabulary(pa.array(["a", "b"]), pa.array([1, 1])))])
     model = FM().build(encoder.schema.layout(2)).eval()
     for weight in model.parameters():
@@ -255,7 +255,7 @@ def test_values_of_any_type_have_the_encoder_s_ids_in_the_graph(known: pa.Array,
     field = FieldEncoder("x", Rule(), Vocabulary(known, pa.array([1] * len(known))))
     predictor, session = graph_of(field, tmp_path / "m.onnx")
     for column in NEW:
-        if inputs_of(predictor.encoder)[0].kind == "number":  # text that is none cannot enter
+        if inputs_of(predictor.encoder)[0].kind == "number":  # text that is not a number cannot be an input
             wrong = not_numbers(column)
             column = column.filter(
                 pa.array([str(text) not in wrong and not isinstance(text, bool) for text in column.to_pylist()])

@@ -1,4 +1,4 @@
-"""Files of every form are predicted as their rows are, and a file that cannot be finished leaves nothing behind."""
+"""Files of every format are predicted like their rows, and a failed prediction leaves no output."""
 
 import gzip
 import re
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.exports.folder import load
-from fieldwise.exports.predict import predict
+from fieldwise.exports.predict import predict_file
 from fieldwise.exports.raw_rows import RawRows
+from tests.command_line import cli
 from tests.data import small_files
 from tests.exports.cases import Case
-from tests.test_cli import cli
 
 Floats = NDArray[np.float32]
 
@@ -51,7 +51,7 @@ def test_text_and_parquet_are_predicted_as_rows_are(
     for raw in ("rows.csv", "rows.csv.gz", "rows.parquet", "parts"):
         told: list[tuple[str, int, int | None]] = []
         hear = lambda *words, to=told: to.append(words)  # noqa: E731
-        count = predict(load(served), tmp_path / raw, tmp_path / "p.parquet", keep=["day"], progress=hear)
+        count = predict_file(load(served), tmp_path / raw, tmp_path / "p.parquet", keep=["day"], progress=hear)
         assert count == len(rows) == told[-1][1]
         assert len(told) > 3
         assert told[-1][2] == (None if "csv" in raw else len(rows))
@@ -67,7 +67,7 @@ def test_text_without_a_header_and_text_as_output(
     lines = small_files.awkward(tmp_path / "rows.csv").read_text().split("\n", 1)[1]
     (tmp_path / "bare.csv").write_text(lines)
     for out, delimiter in (("p.csv", ","), ("p.tsv", "\t")):
-        predict(load(served), tmp_path / "bare.csv", tmp_path / out, header=rows.column_names)
+        predict_file(load(served), tmp_path / "bare.csv", tmp_path / out, header=rows.column_names)
         got = csv.read_csv(tmp_path / out, parse_options=csv.ParseOptions(delimiter=delimiter))
         np.testing.assert_allclose(got["probability"].to_numpy(), expected, atol=1e-6)
 
@@ -78,7 +78,7 @@ def test_numbers_in_parquet_are_predicted_as_text_is(
     typed = rows.set_column(rows.column_names.index("few"), "few", rows["few"].cast(pa.int32()))
     typed = typed.set_column(rows.column_names.index("count"), "count", rows["count"].cast(pa.float32()))
     pq.write_table(typed, tmp_path / "rows.parquet")
-    predict(load(served), tmp_path / "rows.parquet", tmp_path / "p.parquet")
+    predict_file(load(served), tmp_path / "rows.parquet", tmp_path / "p.parquet")
     np.testing.assert_allclose(pq.read_table(tmp_path / "p.parquet")["probability"].to_numpy(), expected, atol=1e-6)
 
 
@@ -115,17 +115,17 @@ def test_bad_input_is_told_and_leaves_no_file(case: Case, served: Path, tmp_path
         (tmp_path / "lacking.csv", out, {}, f"lacks the columns {', '.join(needed)}. It has: a, b."),
         (tmp_path / "short.csv", out, {}, f"Expected {len(needed)} columns, got 2"),
         (tmp_path / "twice.csv", out, {}, "more than once"),
-        (tmp_path / "no.parquet", out, {}, "is no Parquet file"),
+        (tmp_path / "no.parquet", out, {}, "is not a Parquet file"),
         (tmp_path / "fine.parquet", out, {"header": ["a"]}, "Leave --header out"),
-        (good, tmp_path / "p.json", {}, "a name ending in .csv"),
-        (good, good, {}, "is the file that is read"),
+        (good, tmp_path / "p.json", {}, "Allowed: .csv"),
+        (good, good, {}, "is also the input"),
         (good, tmp_path / "folder.csv", {}, "is a folder"),
         (good, out, {"keep": ["probability"]}, "Rename the kept column"),
         (good, out, {"keep": ["nothing"]}, "lacks the columns nothing"),
     ]
     for raw, to, more, says in wrong:
         with pytest.raises(DataError, match=re.escape(says)) as caught:
-            predict(model, raw, to, **more)
+            predict_file(model, raw, to, **more)
         assert "\n" not in str(caught.value)
         assert sorted(tmp_path.rglob("*")) == before
 
@@ -180,5 +180,5 @@ def test_a_row_that_breaks_late_leaves_no_file(served: Path, tmp_path: Path) -> 
     with good.open("a") as file:
         file.write("1,2\n")
     with pytest.raises(DataError, match="Expected 8 columns, got 2"):
-        predict(load(served), good, tmp_path / "p.csv")
+        predict_file(load(served), good, tmp_path / "p.csv")
     assert [p.name for p in tmp_path.iterdir()] == ["rows.csv"]

@@ -1,4 +1,4 @@
-"""What `fieldwise export` writes."""
+"""The files that `fieldwise export` writes."""
 
 import json
 import resource
@@ -24,9 +24,9 @@ from fieldwise.exports.inputs import feeds
 from fieldwise.exports.targets import export_to
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
+from tests.command_line import cli
 from tests.exports import protobuf
 from tests.exports.cases import Case
-from tests.test_cli import cli
 
 SCHEMA = Schema((Field("user.id", 50), Field('a "b"', 3), Field("tags", 6, length=2), Field("gone", 9)))
 LAYOUT = Layout(SCHEMA, (5, 3, 4, 0))
@@ -84,8 +84,8 @@ def test_deepctr_gets_a_list(model: Path, tmp_path: Path) -> None:
 def test_torcheasyrec_gets_feature_configs(model: Path, tmp_path: Path) -> None:
     (path,) = export_to("torcheasyrec", model, tmp_path / "out", align=8).paths
     found = protobuf.read(path.read_text(), protobuf.TORCHEASYREC).feature_configs
-    told = [(f.id_feature.feature_name, f.id_feature.num_buckets, f.id_feature.embedding_dim) for f in found]
-    assert told == [("user.id", 50, 8), ('a "b"', 3, 8), ("tags", 6, 8)]
+    parsed = [(f.id_feature.feature_name, f.id_feature.num_buckets, f.id_feature.embedding_dim) for f in found]
+    assert parsed == [("user.id", 50, 8), ('a "b"', 3, 8), ("tags", 6, 8)]
     assert {f.id_feature.pooling for f in found} == {"mean"}
 
 
@@ -113,14 +113,14 @@ def test_triton_gets_a_repository_that_runs(case: Case, served: Path, tmp_path: 
     config, graph = export_to("triton", served, tmp_path / "repository").paths
     assert config == tmp_path / "repository" / "model" / "config.pbtxt"
     assert graph == tmp_path / "repository" / "model" / "1" / "model.onnx"
-    told = protobuf.read(config.read_text(), protobuf.TRITON)
-    assert (told.name, told.platform, told.max_batch_size) == ("model", "onnxruntime_onnx", 4096)
-    assert told.HasField("dynamic_batching")
+    parsed = protobuf.read(config.read_text(), protobuf.TRITON)
+    assert (parsed.name, parsed.platform, parsed.max_batch_size) == ("model", "onnxruntime_onnx", 4096)
+    assert parsed.HasField("dynamic_batching")
     session = onnxruntime.InferenceSession(graph)
     kinds = {1: "tensor(string)", 2: "tensor(int64)", 3: "tensor(double)"}
-    assert {t.name: kinds[t.data_type] for t in told.input} == {i.name: i.type for i in session.get_inputs()}
-    assert all(list(t.dims) == [1] and t.HasField("reshape") and not t.reshape.shape for t in told.input)
-    assert [(t.name, t.data_type) for t in told.output] == [("probability", 4)]
+    assert {t.name: kinds[t.data_type] for t in parsed.input} == {i.name: i.type for i in session.get_inputs()}
+    assert all(list(t.dims) == [1] and t.HasField("reshape") and not t.reshape.shape for t in parsed.input)
+    assert [(t.name, t.data_type) for t in parsed.output] == [("probability", 4)]
     (found,) = session.run(None, feeds(load(served).encoder, case.rows))
     np.testing.assert_allclose(np.asarray(found), load(served).predict(case.rows), atol=1e-5)
 
@@ -130,9 +130,9 @@ def test_triton_makes_no_batches_of_lists(tmp_path: Path) -> None:
     encoder = Encoder([FieldEncoder("tags", Rule(), values, length=2, several=True)])
     export(DCNv2().build(Schema((Field("tags", 6, 2),)).layout(4)), tmp_path / "m", encoder)
     config, _ = export_to("triton", tmp_path / "m", tmp_path / "out").paths
-    told = protobuf.read(config.read_text(), protobuf.TRITON)
-    assert told.max_batch_size == 0
-    assert {t.name: list(t.dims) for t in told.input} == {"tags": [-1, -1], "tags.length": [-1]}
+    parsed = protobuf.read(config.read_text(), protobuf.TRITON)
+    assert parsed.max_batch_size == 0
+    assert {t.name: list(t.dims) for t in parsed.input} == {"tags": [-1, -1], "tags.length": [-1]}
 
 
 def test_every_target_of_the_command_line_is_written(served: Path, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_every_target_of_the_command_line_is_written(served: Path, tmp_path: Pat
 
 
 def test_graphs_are_not_aligned(served: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="--align 4 is for widths that are handed over"):
+    with pytest.raises(SettingsError, match="--align 4 does not apply to"):
         export_to("onnx", served, tmp_path / "out", align=4)
     assert not (tmp_path / "out").exists()
 

@@ -1,1 +1,1 @@
-"""Mutates every file that fieldwise reads, and checks that each is used or refused with a clear line."""
+"""Mutates every file that fieldwise reads, and checks that each is accepted or refused with a clear message."""

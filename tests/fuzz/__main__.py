@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz --cases 10000 --seed 0`: counts by target and mutation, and every case that failed."""
+"""`python -m tests.fuzz --cases 10000 --seed 0`: prints counts by target and mutation, and every failed case."""
 
 import argparse
 import json
@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,17 +18,20 @@ from tests.fuzz.runner import ROOT, Fuzzer, Result, counts, failures
 
 
 def main() -> int:
-    """Runs the cases; 1 where any failed."""
+    """Runs the cases; returns 1 if any failed."""
     arguments = _arguments()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as made:
         folder = Path(arguments.keep or made) / "cases"
         fuzzer = Fuzzer(folder, arguments.seed, arguments.jobs, arguments.seconds)
         numbers = [arguments.case] if arguments.case is not None else _chosen(fuzzer, arguments)
+        known = _logged(arguments.log)
+        left = [number for number in numbers if number not in known]
         if arguments.keep:
-            results = [fuzzer.case(number, keep=True) for number in numbers]
+            known |= {number: fuzzer.case(number, keep=True) for number in left}
         else:
-            results = list(_shown(fuzzer.run(numbers), len(numbers)))
+            known |= {one.number: one for one in _shown(fuzzer.run(left), len(left), arguments.log)}
+        results = [known[number] for number in numbers]
         fuzzer.close()
     _say(_table(results))
     for one in failures(results):
@@ -38,28 +42,38 @@ def main() -> int:
 
 
 def _chosen(fuzzer: Fuzzer, arguments: argparse.Namespace) -> list[int]:
-    """The numbers of the cases whose target and mutation are asked for."""
+    """Returns the numbers of the cases whose target and mutation match `--only`."""
     kinds = ((number, *fuzzer.kind(number)) for number in range(arguments.first, arguments.first + arguments.cases))
     return [number for number, target, kind in kinds if re.search(arguments.only, f"{target.name}, {kind}")]
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--cases", type=int, default=200, help="how many cases")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
-    parser.add_argument("--case", type=int, help="this one only")
-    parser.add_argument("--only", default="", help="of these, those whose `target, mutation` holds this pattern")
+    parser.add_argument("--cases", type=int, default=200, help="number of cases")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--case", type=int, help="run only the case of this number")
+    parser.add_argument("--only", default="", help="run only cases whose `target, mutation` matches this pattern")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="cases side by side")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="that a case may take")
+    parser.add_argument("--jobs", type=int, default=2, help="cases run in parallel")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit per case")
     parser.add_argument("--out", type=Path, help="write the counts as JSON to this file")
-    parser.add_argument("--keep", type=Path, help="keep the cases' folders below this one, to look at them")
+    parser.add_argument("--log", type=Path, help="append every case to this file, and resume from it")
+    parser.add_argument("--keep", type=Path, help="keep the folders of the cases in this folder, for inspection")
     return parser.parse_args()
 
 
-def _shown(results: Iterable[Result], total: int) -> Iterable[Result]:
+def _logged(log: Path | None) -> dict[int, Result]:
+    """The cases that an earlier run completed without a failure; a failed case is run again."""
+    lines = log.read_text(encoding="utf-8").splitlines() if log and log.exists() else []
+    return {one.number: one for one in (Result(**json.loads(line)) for line in lines) if one.state != "failed"}
+
+
+def _shown(results: Iterable[Result], total: int, log: Path | None) -> Iterable[Result]:
     failed = 0
     for done, one in enumerate(results, 1):
+        if log:
+            with log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(one)) + "\n")
         failed += one.state == "failed"
         if done % 100 == 0 or done == total:
             sys.stderr.write(f"\r{done:,} of {total:,} cases, {failed} failed ")

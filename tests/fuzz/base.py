@@ -1,4 +1,4 @@
-"""What is mutated: a raw log in four formats, a dataset, a run with a checkpoint in it, and a deployed model."""
+"""The files to mutate: a raw log in four formats, a dataset, a run with a checkpoint, and an exported model."""
 
 import gzip
 import itertools
@@ -14,10 +14,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldwise import pipeline
 from fieldwise.core.records import Epoch
-from fieldwise.run_folder import Quiet
-from fieldwise.run_settings import RunSettings
+from fieldwise.core.watcher import Watcher
+from fieldwise.pipeline import seed_run
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
 
 ROWS: Final = 240
 SETTINGS: Final = """\
@@ -54,11 +55,11 @@ batch = 64
 epochs = 1
 batch = 64
 """
-"""A run of about a second."""
+"""Settings of a run that takes about a second."""
 
 
-class _Stop(Quiet):
-    """Stops a search after its first epoch, so that a checkpoint stays."""
+class _Stop(Watcher):
+    """Stops a search after its first epoch, so that its checkpoint remains."""
 
     def epoch(self, stage: str, epoch: Epoch) -> None:
         if "search" in stage and epoch.epoch == 1:
@@ -66,7 +67,7 @@ class _Stop(Quiet):
 
 
 def build(folder: Path) -> None:
-    """Makes everything below a folder, which becomes the working directory; paths in it are relative."""
+    """Makes all files in a folder, which becomes the working directory; paths in the files are relative."""
     os.chdir(folder)
     _stop_clocks()
     raw = Path("raw")
@@ -82,11 +83,11 @@ def build(folder: Path) -> None:
 
 
 def _stop_clocks() -> None:
-    """Makes times and memory in records the same in every build, so that a case's number says all of it."""
+    """Makes times and memory in records equal in every build, so that the number determines a case."""
     ticks = itertools.count(1)
     for name in ("time", "perf_counter", "monotonic"):
         setattr(time, name, lambda: next(ticks) / 64)
-    setattr(pipeline, "peak_memory", lambda: 2**28)  # noqa: B010, mypy would forbid the assignment
+    setattr(seed_run, "peak_memory", lambda: 2**28)  # noqa: B010, mypy would forbid the assignment
 
 
 def _stop_second(run: Path, values: dict[str, Any]) -> None:
@@ -99,7 +100,7 @@ def _stop_second(run: Path, values: dict[str, Any]) -> None:
 
 
 def columns() -> tuple[list[str], list[Sequence[object]]]:
-    """Clicks of users on items, with a number and several tags per row."""
+    """Returns clicks of users on items, with a number and several tags per row."""
     draw = random.Random(0)
     header = ["click", "user", "item", "price", "tags"]
     rows: list[Sequence[object]] = []
@@ -111,7 +112,7 @@ def columns() -> tuple[list[str], list[Sequence[object]]]:
 
 
 def write_raw(folder: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """The same rows as CSV, TSV, gzipped CSV and Parquet."""
+    """Writes the same rows as CSV, TSV, gzipped CSV and Parquet."""
 
     def cell(value: object) -> str:
         return "|".join(value) if isinstance(value, list) else str(value)

@@ -1,8 +1,8 @@
-"""Which of the listed faults failed cases show: `python -m tests.fuzz.faults RESULTS.json ...`.
+"""Finds a failed case for each listed fault: `python -m tests.fuzz.faults RESULTS.json ...`.
 
-Made once, on the commit before the faults were fixed, from what `python -m tests.fuzz --out RESULTS.json` wrote in one
-run or several of different cases; the result is `benchmarks/results/fuzz-before.json`. Needed again only when the
-numbering of the cases changes.
+Runs on the commit before the faults were fixed, with the results of `python -m tests.fuzz --out RESULTS.json`, in one
+run or several runs of different cases; writes `benchmarks/results/fuzz-before.json`. Needed again only if the numbering
+of the cases changes.
 """
 
 import argparse
@@ -52,11 +52,11 @@ LISTED: Final = (
     ("10", "predict --device meta", r"flags, device: traceback.*meta tensor"),
     ("13", "settings that no machine has the memory for are accepted", r"flags, model-size: (traceback|memory|hang)"),
 )
-"""Item of the issue, fault, and what a failed case of it reads like."""
+"""Item of the issue, fault, and a pattern that matches its failed cases."""
 
 
 def main() -> None:
-    """Runs the first case of every fault again, within the full limits, and writes those that fail again."""
+    """Runs the first case of every fault again, with the full limits, and writes those that fail again."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "fuzz-before.json")
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def failed_again(fuzzer: Fuzzer, numbers: list[int]) -> dict[int, str]:
-    """What is wrong with those cases that fail."""
+    """Returns the failure of each failed case, by number."""
     return {one.number: one.wrong[:100] for one in fuzzer.run(numbers) if one.state == "failed"}
 
 

@@ -1,4 +1,4 @@
-"""Words on the command line that nobody means."""
+"""Invalid and extreme command-line arguments."""
 
 from collections.abc import Callable
 from random import Random
@@ -17,7 +17,7 @@ _KEYS: Final = (
     "search.stages", "retrain.distil", "retrain.batch", "retrain.learning_rate",
 )  # fmt: skip
 _LARGE: Final = tuple(number for number in NUMBERS if not 255 < abs(number) < 10**9)
-"""Numbers that are modest or absurd: what lies between, a user may want."""
+"""Numbers that are small or absurdly large; those in between may be valid and slow."""
 _OWN: Final = (
     "raises:Mine",
     "syntax:Mine",
@@ -34,7 +34,7 @@ MODULES: Final = {
     "interrupts": "raise BaseException('stop')\n",
     "plain": "text = 'a'\nclass Mine: pass\n",
 }
-"""Modules of the user's own, in the working directory."""
+"""User modules in the working directory."""
 
 
 def seed(draw: Random) -> tuple[str, ...]:
@@ -49,25 +49,25 @@ def seed(draw: Random) -> tuple[str, ...]:
 
 
 def out(draw: Random) -> tuple[str, ...]:
-    """Folders whose names mean something to a terminal, a page or a path."""
+    """Folders whose names have a meaning in a terminal, a page or a path."""
     name = draw.choice(("run[/b]", "[red]x", "a b", "[/]", *_WORDS))
     return draw.choice(((*_RUN, "--out", name), ("prepare", "settings.toml", "--out", name)))
 
 
 def own(draw: Random) -> tuple[str, ...]:
-    """Modules of the user's own that cannot be used."""
+    """User modules that cannot be used."""
     name = draw.choice((*_OWN, "../../x:Y", "/etc/x:Y", "os:system", "builtins:int", ":", "x:", "..:x", ".:Y", "a b:C"))
     return (*_RUN, "--out", "made", draw.choice(("--model", "--search", "--source", "--engine")), name)
 
 
 def named(draw: Random) -> tuple[str, ...]:
-    """Names that are in no table."""
+    """Unknown names."""
     flag = draw.choice(("--model", "--search", "--source", "--engine", "--preset", "--device", "--budget", "--label"))
     return (*_RUN, "--out", "made", flag, draw.choice(_WORDS))
 
 
 def device(draw: Random) -> tuple[str, ...]:
-    """Devices that torch knows and that it does not."""
+    """Devices, known and unknown to torch."""
     name = draw.choice(
         ("meta", "meta", "cuda", "cuda:99", "mps", "xla", "cpu:1", "hpu", "", "cpu,cuda", "vulkan", "META", "fpga")
     )
@@ -82,7 +82,7 @@ def value(draw: Random) -> tuple[str, ...]:
 
 
 def model_size(draw: Random) -> tuple[str, ...]:
-    """Models that no machine holds."""
+    """Models too large for any machine."""
     name, key = draw.choice((("fm", "width"), ("deepfm", "width"), ("autoint", "width"), ("dcnv2", "hidden")))
     made = draw.choice((10**9, 2**40, 2**62))
     return (*_RUN, "--out", "made", "--model", name, "--set", f"model.{key}={made if key == 'width' else [made]}")
@@ -104,13 +104,13 @@ def prepared_value(draw: Random) -> tuple[str, ...]:
 
 
 def key(draw: Random) -> tuple[str, ...]:
-    """Keys that nobody knows."""
+    """Unknown keys."""
     path = ".".join(draw.choice(("run", "model", "search", "data", *_WORDS)) for _ in range(draw.randrange(1, 5)))
     return (*_RUN, "--out", "made", "--set", f"{path}={draw.choice(('1', 'x', '[]'))}")
 
 
 def predict(draw: Random) -> tuple[str, ...]:
-    """Outputs, kept columns and headers that are not there."""
+    """Missing outputs, kept columns and headers."""
     flag = draw.choice(
         (("--keep", draw.choice(_WORDS)), ("--header", draw.choice(("a,b", "click,user,item,price,tags", *_WORDS))))
     )
@@ -119,7 +119,7 @@ def predict(draw: Random) -> tuple[str, ...]:
 
 
 def look(draw: Random) -> tuple[str, ...]:
-    """Folders that hold something else."""
+    """Folders with other contents than the command expects."""
     place = draw.choice(
         ("model", "raw", "dataset", "run", "run/seed-0", "settings.toml", "/dev/null", "/dev/zero", "", *_WORDS)
     )
@@ -128,7 +128,7 @@ def look(draw: Random) -> tuple[str, ...]:
 
 
 def export(draw: Random) -> tuple[str, ...]:
-    """Widths in multiples of any number, into any folder."""
+    """Exports with any alignment, to any folder."""
     name = draw.choice(("made", "[x]", "settings.toml", *_WORDS))
     align = str(draw.choice((0, -1, 1, 4, 2**31, 2**63, 10**30)))
     return (

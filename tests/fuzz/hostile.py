@@ -1,4 +1,4 @@
-"""What somebody who means harm would write: checksums that agree, code to run, sizes that nothing stored has."""
+"""Edits by an attacker: valid checksums, code to run, sizes that do not match the stored data."""
 
 import hashlib
 import json
@@ -13,18 +13,18 @@ import tomli_w
 from tests.fuzz.mutate_bytes import flip
 
 Edit = Callable[[Path, Random], str]
-"""Changes a case's folder, and says which file."""
+"""Edits a case's folder and returns the name of the changed file."""
 EVIL: Final = """\
 from pathlib import Path
 Path(__file__).with_name("EVIL").write_text("a file from a stranger ran this")
 class Mine: pass
 """
-"""A module that no file may make fieldwise import."""
+"""A module that fieldwise must not import because a file names it."""
 MODULES: Final = ("evil:Mine", "installed_evil:Mine", "evil:Nothing", "installed_evil:Nothing")
 
 
 def sign(model: Path) -> None:
-    """Writes the digest and checksums again, so that a change is not refused for them; leaves broken JSON as it is."""
+    """Updates the digest and checksums, so that they do not reveal a change; does not touch invalid JSON."""
     path = model / "model.json"
     if path.is_symlink() or not path.is_file() or path.stat().st_size > 2**24:
         return
@@ -54,7 +54,7 @@ def _edit_model(folder: Path, change: Callable[[dict[str, Any]], None]) -> str:
 
 
 def own_module(folder: Path, draw: Random) -> str:
-    """A base model that is a module of the working directory, or of the environment."""
+    """A base model from a module of the working directory or of the environment."""
     return _edit_model(folder, lambda values: values["model"].update(name=draw.choice(MODULES)))
 
 
@@ -65,12 +65,12 @@ def hidden(folder: Path, draw: Random) -> str:
 
 
 def layers(folder: Path, draw: Random) -> str:
-    """More layers than the file has numbers."""
+    """More layers than the file stores numbers."""
     return _edit_model(folder, lambda values: values["model"].update(cross_layers=draw.choice((65_536, 60_000))))
 
 
 def unlisted(folder: Path, draw: Random) -> str:
-    """Weights that model.json does not list, and that were changed."""
+    """Changed weights that model.json does not list."""
     path = folder / "model" / "model.safetensors"
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")

@@ -1,4 +1,4 @@
-"""Mutations that know nothing of a format."""
+"""Mutations of bytes, for files of any format."""
 
 from collections.abc import Callable
 from random import Random
@@ -24,7 +24,7 @@ _TOKENS: Final = (
 
 
 def flip(data: bytes, draw: Random) -> bytes:
-    """Some bits turned over."""
+    """Flips some bits."""
     found = bytearray(data)
     for _ in range(draw.choice((1, 1, 2, 8, 64)) if found else 0):
         found[draw.randrange(len(found))] ^= 1 << draw.randrange(8)
@@ -32,37 +32,37 @@ def flip(data: bytes, draw: Random) -> bytes:
 
 
 def cut(data: bytes, draw: Random) -> bytes:
-    """The beginning only; now and then nothing."""
+    """Truncates, sometimes to nothing."""
     return data[: draw.choice((0, draw.randrange(len(data) + 1), draw.randrange(len(data) + 1), max(0, len(data) - 1)))]
 
 
 def insert(data: bytes, draw: Random) -> bytes:
-    """Bytes that were not there."""
+    """Inserts bytes."""
     place = draw.randrange(len(data) + 1)
     new = draw.choice((draw.choice(_TOKENS), draw.randbytes(draw.randrange(1, 64))))
     return data[:place] + new + data[place:]
 
 
 def repeat(data: bytes, draw: Random) -> bytes:
-    """A chunk that stands twice."""
+    """Repeats a chunk."""
     start, end = _chunk(data, draw)
     return data[:end] + data[start:end] + data[end:]
 
 
 def remove(data: bytes, draw: Random) -> bytes:
-    """A chunk that is missing."""
+    """Removes a chunk."""
     start, end = _chunk(data, draw)
     return data[:start] + data[end:]
 
 
 def exchange(data: bytes, draw: Random) -> bytes:
-    """A chunk of zeros or of noise in place of what was there."""
+    """Replaces a chunk by zeros or random bytes."""
     start, end = _chunk(data, draw)
     return data[:start] + draw.choice((bytes(end - start), draw.randbytes(end - start))) + data[end:]
 
 
 def append(data: bytes, draw: Random) -> bytes:
-    """More after the end."""
+    """Appends bytes."""
     return data + draw.choice((draw.randbytes(draw.randrange(1, 256)), data, b"\x00" * 512))
 
 

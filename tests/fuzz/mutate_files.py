@@ -1,4 +1,4 @@
-"""Mutations of tensors, tables, arrays and compressed text, and of what a name stands for on disk."""
+"""Mutations of tensors, tables, arrays and compressed text, and of the kind of file on disk."""
 
 import gzip
 import io
@@ -23,19 +23,19 @@ _WRONG: Final = (np.nan, np.inf, -np.inf, 1e38, -1e38)
 
 
 def header(data: bytes, draw: Random) -> bytes:
-    """A safetensors header that says other names, types, shapes and places."""
+    """A safetensors header with other names, types, shapes and offsets."""
     length = struct.unpack("<Q", data[:8])[0]
-    said = json.dumps(draw.choice(list(VALUES.values()))(json.loads(data[8 : 8 + length]), draw)).encode()
-    return struct.pack("<Q", len(said)) + said + data[8 + length :]
+    text = json.dumps(draw.choice(list(VALUES.values()))(json.loads(data[8 : 8 + length]), draw)).encode()
+    return struct.pack("<Q", len(text)) + text + data[8 + length :]
 
 
 def long_header(data: bytes, draw: Random) -> bytes:
-    """A header that says it is longer than the file."""
+    """A header with a wrong length, such as more than the file."""
     return struct.pack("<Q", draw.choice((2**63, 2**40, len(data), 99_999_999, 0))) + data[8:]
 
 
 def wrong_weights(data: bytes, draw: Random) -> bytes:
-    """Numbers that are none, or too large, in one tensor."""
+    """NaN, infinite or huge numbers in one tensor."""
     tensors = {name: array.copy() for name, array in sorted(load(data).items())}
     array = tensors[draw.choice([name for name, a in tensors.items() if a.size and a.dtype.kind == "f"])]
     array[...] = draw.choice(_WRONG)
@@ -43,8 +43,8 @@ def wrong_weights(data: bytes, draw: Random) -> bytes:
 
 
 def other_tensors(data: bytes, draw: Random) -> bytes:
-    """A tensor of another shape, type or name, or one more or less."""
-    tensors = dict(sorted(load(data).items()))  # the library gives them in any order
+    """A tensor of another shape, type or name, or an extra or missing tensor."""
+    tensors = dict(sorted(load(data).items()))  # safetensors returns them in any order
     name = draw.choice(list(tensors))
     array = tensors.pop(name)
     change = draw.choice(("lose", "rename", "type", "shape", "grow", "more"))
@@ -62,7 +62,7 @@ def other_tensors(data: bytes, draw: Random) -> bytes:
 
 
 def other_type(data: bytes, draw: Random) -> bytes:
-    """A Parquet column of a type that was not expected there."""
+    """A Parquet column of an unexpected type."""
     table = pq.read_table(io.BytesIO(data), use_threads=False)
     rows, name = table.num_rows, draw.choice(table.column_names)
     column: Any = draw.choice(
@@ -89,7 +89,7 @@ def other_type(data: bytes, draw: Random) -> bytes:
 
 
 def other_columns(data: bytes, draw: Random) -> bytes:
-    """A column less, renamed, repeated or more; or rows less or repeated."""
+    """A missing, renamed, repeated, extra or null column; or missing or repeated rows."""
     table = pq.read_table(io.BytesIO(data), use_threads=False)
     name, names = draw.choice(table.column_names), table.column_names
     strange = pa.array([{"a": {"b": [i]}} for i in range(table.num_rows)])
@@ -109,7 +109,7 @@ def other_columns(data: bytes, draw: Random) -> bytes:
 
 
 def unfolding(data: bytes, draw: Random) -> bytes:
-    """A small Parquet file of equal rows, whose long values take gigabytes once they are read."""
+    """A small Parquet file of equal rows, whose long values take gigabytes in memory."""
     table = pq.read_table(io.BytesIO(data), use_threads=False)
     name = draw.choice(table.column_names)
     rows = draw.choice((30_000, 60_000))
@@ -127,19 +127,19 @@ def _parquet(table: pa.Table) -> bytes:
 def array_header(data: bytes, draw: Random) -> bytes:
     """A .npy header of another type, shape or order."""
     array = np.load(io.BytesIO(data))
-    said = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
-    key = draw.choice(list(said))
-    said[key] = {
+    fields = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
+    key = draw.choice(list(fields))
+    fields[key] = {
         "descr": draw.choice(("|O", "<f8", ">i4", "|V4", "<U1000000", "<m8[s]", [("a", "<i4")], "x")),
         "fortran_order": True,
         "shape": draw.choice(((2**40, 4), (-1,), (), (0,), array.shape[::-1], (*array.shape, 1), (1.5,), "x")),
     }[key]
-    text = repr(said).encode()
+    text = repr(fields).encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) + 1) + text + b"\n" + data[-array.nbytes :]
 
 
 def array_values(data: bytes, draw: Random) -> bytes:
-    """A .npy file with ids or labels that nothing has."""
+    """A .npy file with an invalid id or label."""
     array = np.load(io.BytesIO(data)).copy()
     info = np.iinfo(array.dtype)
     new = draw.choice((info.min, info.max, 2, 1000))
@@ -150,7 +150,7 @@ def array_values(data: bytes, draw: Random) -> bytes:
 
 
 def damaged_gzip(data: bytes, draw: Random) -> bytes:
-    """Gzip that is damaged in its middle, or ends there, or holds other text."""
+    """Gzip that is damaged or truncated in the middle."""
     text = gzip.decompress(data) * 40
     whole = bytearray(gzip.compress(text, 1, mtime=0))
     middle = len(whole) // 2
@@ -161,7 +161,7 @@ def damaged_gzip(data: bytes, draw: Random) -> bytes:
 
 
 def cells(data: bytes, draw: Random) -> bytes:
-    """Text tables whose cells, lines and headers are odd."""
+    """Text tables with unusual cells, lines and headers."""
     lines = data.split(b"\n")
     mark = b"\t" if b"\t" in lines[0] else b","
     place = draw.randrange(len(lines))
@@ -187,24 +187,24 @@ GZIP: Final[dict[str, Bytes]] = {
 
 
 def endless(path: Path, draw: Random) -> None:
-    """A link to a device that never ends."""
+    """A link to an endless device."""
     path.unlink()
     path.symlink_to("/dev/zero")
 
 
 def pipe(path: Path, draw: Random) -> None:
-    """A pipe that nobody writes to."""
+    """A pipe without a writer."""
     path.unlink()
     os.mkfifo(path)
 
 
 def missing(path: Path, draw: Random) -> None:
-    """No such file."""
+    """A missing file."""
     path.unlink()
 
 
 def folder(path: Path, draw: Random) -> None:
-    """A folder of that name."""
+    """A folder instead of the file."""
     path.unlink()
     path.mkdir()
 
@@ -216,13 +216,13 @@ def nowhere(path: Path, draw: Random) -> None:
 
 
 def large(path: Path, draw: Random) -> None:
-    """A file of many gigabytes that takes no room on disk."""
+    """A sparse file of many gigabytes."""
     with path.open("r+b") as file:
         file.truncate(2**34)
 
 
-def neighbour(path: Path, draw: Random) -> None:
-    """A neighbour's content under this name."""
+def neighbor(path: Path, draw: Random) -> None:
+    """The content of another file in the folder."""
     others = [p for p in sorted(path.parent.iterdir()) if p.is_file() and p != path]
     if others:
         shutil.copy(draw.choice(others), path)
@@ -230,8 +230,8 @@ def neighbour(path: Path, draw: Random) -> None:
 
 DISK: Final[dict[str, Callable[[Path, Random], None]]] = {
     "endless": endless, "pipe": pipe, "missing": missing, "folder": folder, "nowhere": nowhere, "large": large,
-    "neighbour": neighbour,
+    "neighbor": neighbor,
 }  # fmt: skip
-"""What may stand on disk under a file's name."""
-PLAIN: Final = ("missing", "folder", "nowhere", "neighbour")
-"""What is tried where a user, who may mean a pipe, names the file."""
+"""Mutations of the kind of file on disk."""
+PLAIN: Final = ("missing", "folder", "nowhere", "neighbor")
+"""Those for files that the user names, because a user may pass a pipe."""

@@ -1,4 +1,4 @@
-"""Mutations of JSON and TOML that keep it readable: other types, other sizes, other keys, hostile text."""
+"""Mutations of JSON and TOML that keep it valid: other types, sizes, keys, and hostile text."""
 
 import json
 import re
@@ -20,13 +20,13 @@ TEXTS: Final = (
     ".", "con/../x", "a" * 5_000, "é\u202e\ud7ff", "<script>alert(1)</script>", "evil:Mine", "installed_evil:Mine",
     "os:system", ":", "a:", ":b", "..:x", "nan", "-Infinity", "1e999", "'; drop table t; --", "|", "null",
 )  # fmt: skip
-"""Text that means something to a path, a terminal, a page, an importer or a number."""
+"""Text with a meaning in a path, a terminal, a page, an import or a number."""
 DEEP: Final = 200_000
 _SIZES: Final = re.compile("width|hidden|layers|cardinality|length|heads|size|bins|longest|count|rows")
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of every value inside, the whole included."""
+    """Returns the path of every nested value, including the root."""
     inner: list[tuple[Any, Any]] = []
     if isinstance(value, dict):
         inner = list(value.items())
@@ -36,7 +36,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def put(value: Any, path: tuple[Any, ...], new: Callable[[Any], Any]) -> Any:
-    """A copy in which the value at a path is another."""
+    """Returns a copy with the value at a path replaced."""
     if not path:
         return new(value)
     copy = dict(value) if isinstance(value, dict) else list(value)
@@ -45,32 +45,32 @@ def put(value: Any, path: tuple[Any, ...], new: Callable[[Any], Any]) -> Any:
 
 
 def at(value: Any, path: tuple[Any, ...]) -> Any:
-    """The value at a path."""
+    """Returns the value at a path."""
     for key in path:
         value = value[key]
     return value
 
 
 def number(value: Any, draw: Random) -> Any:
-    """A number that is far from what stood there."""
+    """Replaces a number by an extreme one."""
     found = [p for p in places(value) if isinstance(at(value, p), int | float)] or places(value)
     return put(value, draw.choice(found), lambda _: draw.choice(NUMBERS))
 
 
 def text(value: Any, draw: Random) -> Any:
-    """Hostile text."""
+    """Replaces text by hostile text."""
     found = [p for p in places(value) if isinstance(at(value, p), str)] or places(value)
     return put(value, draw.choice(found), lambda _: draw.choice(TEXTS))
 
 
 def kind(value: Any, draw: Random) -> Any:
-    """A value of another type."""
+    """Replaces a value by one of another type."""
     new: Any = draw.choice((None, True, False, [], {}, [[]], {"": None}, "x", 0, [None], [1, 2, 3], {"a": {"b": 1}}))
     return put(value, draw.choice(places(value)), lambda _: new)
 
 
 def lose(value: Any, draw: Random) -> Any:
-    """A key or an entry less."""
+    """Removes a key or an entry."""
     found = [p for p in places(value) if p]
     if not found:
         return value
@@ -85,7 +85,7 @@ def lose(value: Any, draw: Random) -> Any:
 
 
 def double(value: Any, draw: Random) -> Any:
-    """An entry more: one that repeats, or a key that nobody knows."""
+    """Adds an entry: a repeated one, or an unknown key."""
     found = [p for p in places(value) if isinstance(at(value, p), dict | list)]
     if not found:
         return [value, value]
@@ -100,7 +100,7 @@ def double(value: Any, draw: Random) -> Any:
 
 
 def exchange_keys(value: Any, draw: Random) -> Any:
-    """Two values in each other's place."""
+    """Swaps two values."""
     one, two = draw.choice(places(value)), draw.choice(places(value))
     if one[: len(two)] == two or two[: len(one)] == one:
         return value
@@ -109,14 +109,14 @@ def exchange_keys(value: Any, draw: Random) -> Any:
 
 
 def size(value: Any, draw: Random) -> Any:
-    """A size that nothing stored has."""
+    """Replaces a size by one that does not match the stored data."""
     found = [p for p in places(value) if any(_SIZES.search(str(part)) for part in p)] or places(value)
-    new: Any = draw.choice((65_536, [65_536, 65_536], 10**9, 2**40, [1] * 2_000, [2**20]))
+    new: Any = draw.choice((65_536, [65_536, 65_536], 10**9, 2**40, [1] * 2_000, [2**50]))
     return put(value, draw.choice(found), lambda old: new[0] if isinstance(old, int) and isinstance(new, list) else new)
 
 
 def infinite(value: Any, draw: Random) -> Any:
-    """A number that is none, or without end."""
+    """Replaces a number by NaN or infinity."""
     found = [p for p in places(value) if type(at(value, p)) in (int, float)] or places(value)
     new = draw.choice((float("inf"), float("-inf"), float("nan")))
     return put(value, draw.choice(found), lambda _: new)
@@ -129,7 +129,7 @@ VALUES: Final[dict[str, Values]] = {
 
 
 def deep(data: bytes, draw: Random) -> bytes:
-    """JSON nested deeper than any stack: alone, or as a value."""
+    """JSON nested deeper than any stack, as the root or as a value."""
     inner = b"[" * DEEP + b"]" * DEEP
     if draw.random() < 0.5:
         return inner
@@ -144,7 +144,7 @@ def deep_toml(data: bytes, draw: Random) -> bytes:
 
 
 def date_toml(data: bytes, draw: Random) -> bytes:
-    """A date where a number or text should stand."""
+    """A date instead of a number or text."""
     date = draw.choice((b"1979-05-27T07:32:00Z", b"1979-05-27", b"07:32:00"))
     lines = data.split(b"\n")
     place = draw.choice([i for i, line in enumerate(lines) if b" = " in line] or [0])
@@ -153,12 +153,12 @@ def date_toml(data: bytes, draw: Random) -> bytes:
 
 
 def in_json(change: Values) -> Bytes:
-    """The change of values as one of a JSON file, whose NaN and Infinity are written as Python does."""
+    """Applies a change of values to a JSON file; NaN and Infinity are written as Python does."""
     return lambda data, draw: json.dumps(change(json.loads(data), draw)).encode("utf-8", "surrogatepass")
 
 
 def in_toml(change: Values) -> Bytes:
-    """The change of values as one of a TOML file; what TOML has no words for is left out."""
+    """Applies a change of values to a TOML file; null values are dropped, because TOML has none."""
 
     def changed(data: bytes, draw: Random) -> bytes:
         import tomllib

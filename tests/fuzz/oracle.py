@@ -1,4 +1,4 @@
-"""What a case must look like afterwards: used or refused, in time, in memory, with nothing run or left behind."""
+"""Judges a case: accepted or refused, within time and memory, with no code run and no file left behind."""
 
 import csv
 import math
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 SECONDS: Final = 20.0
 MEMORY: Final = 2**30
-"""Bytes that a case may take beyond what the imports take."""
+"""Maximum bytes of a case, in addition to those of the imports."""
 MANY: Final = 40
-"""Lines of a refusal: one for each problem of settings."""
+"""Maximum lines of a refusal, which has one per problem of the settings."""
 _ALLOCATION: Final = re.compile(
     r"MemoryError|bad_alloc|can't allocate memory|Unable to allocate|(malloc|realloc) of size|Cannot allocate memory|"
     r"Out of Memory Error|failed to allocate"
@@ -23,16 +23,16 @@ _EXCEPTION: Final = re.compile(r"[A-Za-z_.]+(Error|Exception|Interrupt)\b")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Accepted, refused, or what is wrong."""
+    """The outcome of a case."""
 
     state: str
     """accepted, refused or failed"""
     wrong: str = ""
-    """One word or two of what is wrong, and what the case said."""
+    """The failure in a word or two, and the last line of the output."""
 
 
 def judge(case_folder: Path, found: dict[str, Any], command: Sequence[str], must_refuse: bool) -> Verdict:
-    """The verdict on a case that has ended."""
+    """Returns the verdict on a case that has ended."""
     work = case_folder / "work"
     said = (case_folder / "stderr").read_text(encoding="utf-8", errors="replace")
     wrong = _run_wrong(found, said) or _left_wrong(case_folder, work, found["code"])
@@ -73,13 +73,13 @@ def _left_wrong(case_folder: Path, work: Path, code: int) -> str:
 
 
 def _nothing_made(work: Path, command: Sequence[str]) -> str:
-    """Whether a command ended well without the output that it names."""
+    """Returns a failure if a command succeeded without writing its output."""
     named = [after for word, after in pairwise(command) if word in ("--out", "-o")]
     return "" if all((work / name).exists() for name in named) else "nothing done"
 
 
 def _predicted(out: Path) -> str:
-    """Whether what was predicted are probabilities."""
+    """Returns a failure if a prediction is not a probability."""
     if not out.is_file():
         return ""
     with out.open(newline="", errors="replace") as file:
@@ -91,7 +91,7 @@ def _predicted(out: Path) -> str:
 
 
 def _last(said: str) -> str:
-    """The exception, where there is one, else the last line."""
+    """Returns the line of the exception, or the last line if there is none."""
     lines = said.strip().splitlines()
     lines = [line for line in lines if _EXCEPTION.match(line)] or lines
     return " ".join(lines[-1].split())[:160] if lines else "nothing was said"

@@ -1,4 +1,4 @@
-"""Cases by number: made, run in a fork, judged, counted. The same seed and number is the same case."""
+"""Makes cases by number, runs them in forks, judges and counts them. Seed and number determine a case."""
 
 import json
 import os
@@ -20,13 +20,13 @@ from tests.fuzz.targets import KINDS, Target
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FLAGS: Final = 6
-"""Turns of a kind of flags for one of a file's mutation, since it draws from more."""
+"""Cases per kind of flags for each case of a file mutation, because flags have more variants."""
 _SINGLE: Final = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
 
 
 @dataclass(frozen=True)
 class Result:
-    """One case and how it ended."""
+    """One case and its outcome."""
 
     number: int
     target: str
@@ -51,7 +51,7 @@ class Server:
         )  # fmt: skip
 
     def ask(self, job: dict[str, Any]) -> dict[str, Any]:
-        """One job's outcome."""
+        """Runs one job and returns its outcome."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
@@ -67,7 +67,7 @@ class Server:
 
 
 class Fuzzer:
-    """Runs cases below an empty folder, some side by side."""
+    """Runs cases in an empty folder, `jobs` in parallel."""
 
     def __init__(self, folder: Path, seed: int = 0, jobs: int = 1, seconds: float = SECONDS) -> None:
         self._folder, self._seed, self._jobs, self._seconds = folder, seed, jobs, seconds
@@ -85,24 +85,24 @@ class Fuzzer:
             self._servers.put(server)
 
     def run(self, numbers: Iterable[int]) -> Iterator[Result]:
-        """The results of cases, in order."""
+        """Runs cases and yields their results in order."""
         with ThreadPoolExecutor(self._jobs) as pool:
             yield from pool.map(self.case, numbers)
 
     @property
     def turn(self) -> int:
-        """How many cases it takes until every kind has had its turn."""
+        """The number of cases after which every kind has run."""
         return len(self._order)
 
     def kind(self, number: int) -> tuple[Target, str]:
-        """A case's target and mutation."""
+        """Returns the target and mutation of a case."""
         return self._order[number % len(self._order)]
 
     def case(self, number: int, keep: bool = False) -> Result:
-        """One case; its folder is removed unless it is to be looked at."""
+        """Runs one case; removes its folder unless `keep`."""
         result = self._once(number, keep)
         if result.wrong.startswith("hang") and self._seconds >= SECONDS:
-            return self._once(number, keep)  # a busy machine may have been the reason
+            return self._once(number, keep)  # the machine may have been busy
         return result
 
     def _once(self, number: int, keep: bool) -> Result:
@@ -140,7 +140,7 @@ class Fuzzer:
         return {"arguments": arguments, "folder": str(work), **ways, **limits}
 
     def _make(self, folder: Path, target: Target, kind: str, draw: Random) -> tuple[str, bool]:
-        """Lays out the case's folder; the file that was mutated, and whether it is the same as before."""
+        """Makes the case's folder; returns the mutated file, and whether its content is unchanged."""
         work, outside = folder / "work", folder / "outside"
         outside.mkdir(parents=True)
         (outside / "x").write_text("untouched")
@@ -157,12 +157,12 @@ class Fuzzer:
 
 
 def _must(target: Target, kind: str, command: Sequence[str]) -> bool:
-    """Whether exit code 0 is wrong, whatever was predicted: where changed files were read."""
+    """Returns whether exit code 0 is a failure in any case, because changed files were read."""
     return command[0] == "predict" and (target.refused or kind == "unlisted")
 
 
 def counts(results: Iterable[Result]) -> dict[str, dict[str, dict[str, int]]]:
-    """For each target and mutation how many cases were accepted, refused and failed."""
+    """Returns the number of accepted, refused and failed cases per target and mutation."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     for one in results:
         entry = found.setdefault(one.target, {}).setdefault(one.mutation, {"accepted": 0, "refused": 0, "failed": 0})
@@ -171,5 +171,5 @@ def counts(results: Iterable[Result]) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def failures(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """The failed cases, as plain values."""
+    """Returns the failed cases as plain values."""
     return [asdict(one) for one in results if one.state == "failed"]

@@ -1,7 +1,7 @@
-"""Runs commands in forks of one process that has imported everything once: milliseconds for a case, not seconds.
+"""Runs commands in forks of one process that has imported everything: milliseconds per case, not seconds.
 
-A job is one line of JSON on standard input, its outcome one line on the descriptor that standard output had. The
-process itself starts no thread and opens no engine, so that a fork is a clean start.
+A job is one line of JSON on standard input, its outcome one line on the original standard output. The process itself
+starts no thread and opens no engine, so that every fork starts clean.
 """
 
 import gc
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 ALIVE_S: Final = 0.002
-"""Seconds between two looks at a child."""
+"""Seconds between two polls of a child."""
 
 
 def serve() -> None:
@@ -38,13 +38,13 @@ def _import_all() -> None:
     import torch._dynamo  # an optimizer and the meta device import it when first used: a second for each fork
 
     import fieldwise.cli.app
-    import fieldwise.compare
+    import fieldwise.comparison.results
     import fieldwise.exports.predict
     import fieldwise.exports.targets
     import fieldwise.models.check
-    import fieldwise.pipeline
-    import fieldwise.reports.watch  # noqa: F401
-    from fieldwise.core.names import resolve
+    import fieldwise.pipeline.stages
+    import fieldwise.reports.run.watch  # noqa: F401
+    from fieldwise.core.registry import resolve
     from fieldwise.data import SOURCES
     from fieldwise.data.engines import ENGINES
     from fieldwise.models import MODELS
@@ -57,7 +57,7 @@ def _import_all() -> None:
 
 
 def outcome(job: dict[str, Any]) -> dict[str, Any]:
-    """Runs one job in a fork of its own, within its seconds and memory."""
+    """Runs one job in a fork, within its limits of time and memory."""
     size, resident = (int(word) * resource.getpagesize() for word in Path("/proc/self/statm").read_text().split()[:2])
     start = time.monotonic()
     child = os.fork()
@@ -73,12 +73,12 @@ def outcome(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _wait(child: int, until: float) -> tuple[int, resource.struct_rusage, bool]:
-    """The child's end; it and all that it started are killed when its time is over."""
+    """Waits for the child; kills it and its process group when its time is over."""
     hung = False
     while True:
         done, status, usage = os.wait4(child, os.WNOHANG)
         if done:
-            _kill(child)  # what it left behind
+            _kill(child)  # processes that it left behind
             return status, usage, hung
         if not hung and time.monotonic() > until:
             hung = True
@@ -114,7 +114,7 @@ def _work(job: dict[str, Any], size: int) -> NoReturn:
 
 
 def _call(job: dict[str, Any]) -> int:
-    """The exit code of the command, through the entry point that a user's shell calls."""
+    """Runs the command through the entry point of the console script, and returns its exit code."""
     if "build" in job:
         from tests.fuzz.base import build
 

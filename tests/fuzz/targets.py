@@ -1,4 +1,4 @@
-"""What is mutated and how it is then used: every file that a command reads, and the flags themselves."""
+"""The targets of mutations, and the commands that use them: every file that a command reads, and the flags."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ PREDICT: Final = ("predict", "model", "raw/clicks.csv", "-o", "out.csv")
 RUN: Final = ("run", "--out", "run")
 BRIEF: Final = tuple(
     word for stage in ("pretrain", "search", "retrain") for word in ("--set", f"{stage}.epochs=1")
-)  # what a user asks for may take as long as asked; here it is asked to be brief
+)  # mutated settings may ask for long trainings
 PREPARE: Final = ("--source", "table", "--label", "click", "--out", "made")
 
 
@@ -26,22 +26,22 @@ class Target:
 
     name: str
     needs: tuple[str, ...]
-    """What of the base lies in the case's folder."""
+    """Files and folders of the base that are copied to the case's folder."""
     commands: tuple[Command, ...]
     """One of these is run."""
     files: tuple[str, ...] = ()
-    """Globs; one of the files is mutated."""
+    """Globs; one of the matching files is mutated."""
     mutations: Mapping[str, Bytes] | None = None
     edits: Mapping[str, hostile.Edit] | None = None
-    """Edits of the whole folder that only somebody who means harm would make."""
+    """Edits of the folder that only an attacker would make."""
     signed: bool = False
-    """Whether the checksums of the model folder are written again after the mutation, as its author would."""
+    """Whether the checksums of the model folder are updated after the mutation, as an attacker would."""
     refused: bool = False
-    """Whether every changed byte must be noticed."""
+    """Whether every changed byte must be detected."""
     own: bool = False
-    """Whether the user names the file, who may mean a pipe or a device; else it is a stranger's."""
+    """Whether the user names the file and may pass a pipe or a device; otherwise the file is untrusted."""
     words: flags.Flags | None = None
-    """In place of files: the words of the command."""
+    """Draws the arguments of the command, for targets without files."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -51,11 +51,11 @@ class Target:
         return (*(self.mutations or {}), *(self.edits or {}), *(PLAIN if self.own else DISK))
 
     def command(self, draw: Random) -> Command:
-        """What is run."""
+        """Returns the arguments of the command to run."""
         return self.words(draw) if self.words else draw.choice(self.commands)
 
     def mutate(self, folder: Path, kind: str, draw: Random) -> str:
-        """Changes one file in the folder; its name."""
+        """Changes one file in the folder and returns its name."""
         if self.words:
             return "flags"
         if self.edits and kind in self.edits:

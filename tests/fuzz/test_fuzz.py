@@ -1,4 +1,4 @@
-"""No mutated file or flag ends in a traceback, a hang, much memory or code that was run."""
+"""No mutated file or flag leads to a traceback, a hang, excessive memory or executed code."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 from tests.fuzz.runner import ROOT, Fuzzer, Result
 
 BEFORE: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results" / "fuzz-before.json").read_text())
-"""One case for each fault that was found on the commit before they were fixed."""
+"""One case for each fault found on the commit before the fixes."""
 FURTHER = 24
 
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.gates import GATES
 from fieldwise.gates.gate import Gate, GateSettings
-from fieldwise.gates.ham import HAM
-from fieldwise.gates.ham_p import HamP
-from fieldwise.gates.sam import SAM
-from fieldwise.gates.sam_gs import SamGS
-from fieldwise.gates.sam_sigmoid import SamSigmoid
+from fieldwise.gates.ham import HAMGate
+from fieldwise.gates.ham_p import HamPGate
+from fieldwise.gates.sam import SAMGate
+from fieldwise.gates.sam_gs import SamGSGate
+from fieldwise.gates.sam_sigmoid import SamSigmoidGate
 
 ONES = torch.ones(6, dtype=torch.int64)
 
@@ -50,11 +50,11 @@ def test_large_steps_stay_in_range(gate: Gate) -> None:
     assert torch.isfinite(gate.scores()).all()
 
 
-def test_one_ham_step_is_the_formula_with_the_wind_outside_the_learning_rate() -> None:
-    gate = HAM(epsilon=0.01, eta=1e-3, mu=5e-5).build(ONES, 3)
+def test_one_ham_step_is_the_formula_with_the_penalty_outside_the_learning_rate() -> None:
+    gate = HAMGate(epsilon=0.01, eta=1e-3, mu=5e-5).build(ONES, 3)
     grad = torch.tensor([0.5, -0.25, 0.0, 8.0, -16.0, 10.0])
     gate.step(grad)
-    # 6 live columns against 3: the wind blows down by mu, not by eta * mu
+    # 6 live columns against 3: the penalty lowers alpha by mu, not by eta * mu
     expected = [0.01 - 0.001 * g - 0.00005 for g in grad.tolist()]
     assert gate.alpha.tolist() == pytest.approx(expected, abs=1e-15)
     gate.alpha = torch.tensor([0.1, 0.1, -0.1, -0.1, -0.1, -0.1], dtype=torch.float64)
@@ -63,11 +63,11 @@ def test_one_ham_step_is_the_formula_with_the_wind_outside_the_learning_rate() -
     gate.alpha = torch.tensor([0.1, 0.1, 0.1, -0.1, -0.1, -0.1], dtype=torch.float64)
     before = gate.alpha.clone()
     gate.step(torch.zeros(6))
-    assert torch.equal(gate.alpha, before), "at the target there is no wind"
+    assert torch.equal(gate.alpha, before), "at the target the penalty is zero"
 
 
-def test_the_wind_alone_takes_epsilon_over_mu_steps_to_zero() -> None:
-    gate = HAM().build(ONES, 3)
+def test_the_penalty_takes_epsilon_over_mu_steps_to_zero() -> None:
+    gate = HAMGate().build(ONES, 3)
     for _ in range(199):
         gate.step(torch.zeros(6))
     assert gate.live().all()
@@ -75,12 +75,12 @@ def test_the_wind_alone_takes_epsilon_over_mu_steps_to_zero() -> None:
     for _ in range(6):
         gate.step(torch.zeros(6))
         counts.append(int(gate.live().sum()))
-    assert set(counts) == {0, 6}, "equal columns cross zero together, and below the target the wind turns"
+    assert set(counts) == {0, 6}, "equal columns cross zero together, and below the target the penalty changes sign"
 
 
 def test_ham_weighs_columns_by_their_cost() -> None:
     costs = torch.tensor([3439, 2, 2, 2, 2, 2])
-    gate = HAM().build(costs, 3440)
+    gate = HAMGate().build(costs, 3440)
     gate.alpha = torch.tensor([0.1, 0.1, -0.1, -0.1, -0.1, -0.1], dtype=torch.float64)
     gate.step(torch.zeros(6))
     assert gate.alpha[0] < 0.1, "3,441 of 3,440: two columns are too many"
@@ -91,15 +91,15 @@ def test_ham_weighs_columns_by_their_cost() -> None:
 
 def test_ham_equals_a_slow_numpy_reference_over_a_whole_search() -> None:
     draw = np.random.default_rng(0)
-    gate, limit = HAM(eta=0.01).build(ONES, 3), 3
+    gate, limit = HAMGate(eta=0.01).build(ONES, 3), 3
     alpha = [0.01] * 6
     seen = set()
     for _ in range(600):
         grad = draw.normal(size=6).astype(np.float32)
         live = sum(1 for a in alpha if a > 0)
         seen.add(live)
-        wind = (live > limit) - (live < limit)
-        alpha = [a - 0.01 * float(g) - 5e-5 * wind for a, g in zip(alpha, grad, strict=True)]
+        penalty = (live > limit) - (live < limit)
+        alpha = [a - 0.01 * float(g) - 5e-5 * penalty for a, g in zip(alpha, grad, strict=True)]
         gate.step(torch.from_numpy(grad))
         assert gate.alpha.tolist() == pytest.approx(alpha, abs=1e-12)
         assert gate.draw().tolist() == [float(a > 0) for a in alpha]
@@ -107,13 +107,13 @@ def test_ham_equals_a_slow_numpy_reference_over_a_whole_search() -> None:
 
 
 def test_sam_is_clipped_gradient_descent() -> None:
-    gate = SAM(eta=0.1).build(ONES, 3)
+    gate = SAMGate(eta=0.1).build(ONES, 3)
     gate.step(torch.tensor([1.0, -1.0, 10.0, -10.0, 0.0, 2.0]))
     assert gate.draw().tolist() == pytest.approx([0.4, 0.6, 0.0, 1.0, 0.5, 0.3])
 
 
 def test_sam_sigmoid_goes_through_the_sigmoid() -> None:
-    gate = SamSigmoid(eta=0.1, start=0.8).build(ONES, 3)
+    gate = SamSigmoidGate(eta=0.1, start=0.8).build(ONES, 3)
     assert gate.draw().tolist() == pytest.approx([0.8] * 6)
     gate.step(torch.full((6,), 2.0))
     expected = math.log(0.8 / 0.2) - 0.1 * 2.0 * 0.8 * 0.2
@@ -122,7 +122,7 @@ def test_sam_sigmoid_goes_through_the_sigmoid() -> None:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 def test_sam_gs_follows_autograd_through_its_noise(temperature: float) -> None:
-    gate = SamGS(eta=0.01, temperature=temperature).build(ONES, 3)
+    gate = SamGSGate(eta=0.01, temperature=temperature).build(ONES, 3)
     torch.manual_seed(4)
     drawn = gate.draw()
     torch.manual_seed(4)
@@ -138,7 +138,7 @@ def test_sam_gs_follows_autograd_through_its_noise(temperature: float) -> None:
 
 
 def test_ham_p_tosses_coins_and_steps_straight_through() -> None:
-    gate = HamP(start=0.3, eta=0.1).build(torch.ones(20_000, dtype=torch.int64), 3)
+    gate = HamPGate(start=0.3, eta=0.1).build(torch.ones(20_000, dtype=torch.int64), 3)
     first, second = gate.draw(), gate.draw()
     assert set(first.unique().tolist()) == {0.0, 1.0}
     assert first.mean().item() == pytest.approx(0.3, abs=0.02)
@@ -149,7 +149,7 @@ def test_ham_p_tosses_coins_and_steps_straight_through() -> None:
 
 def test_only_ham_settles_on_the_selected_mask() -> None:
     mask: Tensor = torch.tensor([1.0, 0, 0, 1, 1, 0])
-    assert torch.equal(HAM().build(ONES, 3).settled(mask), mask)
-    for settings in (SAM(), SamSigmoid(), SamGS(), HamP()):
+    assert torch.equal(HAMGate().build(ONES, 3).settled(mask), mask)
+    for settings in (SAMGate(), SamSigmoidGate(), SamGSGate(), HamPGate()):
         gate = settings.build(ONES, 3)
         assert torch.equal(gate.settled(mask), gate.for_evaluation())

@@ -9,19 +9,19 @@ from torch import Tensor, nn
 
 from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.core.schema import PADDING, Field, Layout, Schema
 from fieldwise.exports.folder import export, load
 from fieldwise.models import MODELS
 from fieldwise.models.autoint import AutoInt
 from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2
-from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.models.layers import Lift, pairwise
 from fieldwise.models.model import CTRModel, Model
+from fieldwise.tables.embedding import FieldEmbedding
 
 TOLERANCE = 1e-5
-"""How far logits of the compact and the masked model may differ."""
+"""Tolerance between logits of the compact and the masked model."""
 SCHEMA = Schema.of(user=50, gender=2, item=30, city=7)
 VARIED: list[Model] = [AutoInt(hidden=(8,), layers=2, heads=4), DCNv2(cross_layers=2, hidden=(8,), dropout=0.2)]
 
@@ -42,7 +42,7 @@ def ids_of(schema: Schema, rows: int = 64) -> Tensor:
 
 
 def trained(settings: Model, layout: Layout, scale: float = 0.3) -> CTRModel:
-    """A model with weights and statistics that are far from their start."""
+    """A model with random weights and batch statistics."""
     model = settings.build(layout)
     with torch.no_grad():
         for weight in model.parameters():
@@ -174,7 +174,7 @@ SEVERAL = Schema((Field("user", 50), Field("genres", 6, length=3), Field("item",
 
 
 def several_ids(rows: int = 64) -> Tensor:
-    """Ids of fields with several values a row, of which 1 to all are there."""
+    """Ids of fields with several values per row, at least one of them present."""
     draw = np.random.default_rng(0)
     columns = [draw.integers(0, f.cardinality, rows) for f in SEVERAL.fields for _ in range(f.length)]
     ids = np.stack(columns, 1).astype(np.int32)  # user, genres x 3, item, tags x 2

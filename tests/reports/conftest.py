@@ -1,12 +1,12 @@
-"""Small finished runs to make reports of."""
+"""Small complete runs for the report tests."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fieldwise import pipeline
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
 
 STAGE = {"batch": 256, "epochs": 2, "learning_rate": 0.02}
 SMALL: dict[str, Any] = {
@@ -20,7 +20,7 @@ SMALL: dict[str, Any] = {
 
 
 def run_of(out: Path, **changes: dict[str, Any]) -> Path:
-    """A run of the small settings with changes; None takes a setting out."""
+    """Makes a run of the small settings with changes; None removes a setting."""
     merged = {name: {**values, **changes.get(name, {})} for name, values in SMALL.items()}
     tables = {name: {k: v for k, v in values.items() if v is not None} for name, values in merged.items()}
     pipeline.run(RunSettings.parse(tables), out)
@@ -28,7 +28,7 @@ def run_of(out: Path, **changes: dict[str, Any]) -> Path:
 
 
 def run_over(out: Path, names: list[str], columns: int) -> Path:
-    """A run over fields of these names."""
+    """Makes a run over fields of these names."""
     return run_of(
         out,
         run={"budgets": [f"{columns} columns"], "seeds": [0]},

@@ -1,20 +1,20 @@
-"""Random clicks over any fields, however many and however named; named by path, as a user's own source is."""
+"""A source of random clicks over any number of fields with any names; resolved by path, as a user's source."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 
 
 class ManyFields(Source):
-    """Clicks that follow the first field's value."""
+    """Clicks that depend on the first field."""
 
     names: tuple[str, ...]
-    """One field each."""
+    """Names of the fields."""
 
-    def open(self) -> Rows:
+    def open(self) -> SourceRows:
         def batches() -> Iterator[pa.RecordBatch]:
             draw = np.random.default_rng(0)
             ids = draw.integers(0, 8, (1_500, len(self.names)))
@@ -22,4 +22,4 @@ class ManyFields(Source):
             columns = {name: pa.array(ids[:, j]) for j, name in enumerate(self.names)}
             yield pa.record_batch({**columns, "the click": clicks, "the row": np.arange(len(ids))})
 
-        return Rows(self.names, "the click", ("the row",), batches, 1_500)
+        return SourceRows(self.names, "the click", ("the row",), batches, 1_500)

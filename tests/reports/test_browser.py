@@ -1,4 +1,4 @@
-"""The page in a real browser, with the network cut."""
+"""The page in a real browser, without network."""
 
 import shutil
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def browser() -> Iterator["Browser"]:
 
 
 class Opened:
-    """A page opened from its file, offline; every request and every complaint is kept."""
+    """A page opened from its file, offline; records every request and every error."""
 
     def __init__(self, browser: "Browser", path: Path, width: int = 1400, scheme: str = "light") -> None:
         self.context = browser.new_context(
@@ -56,13 +56,13 @@ class Opened:
         dialog.dismiss()
 
     def check(self, path: Path) -> None:
-        """Nothing was fetched but the file, nothing was complained of, nothing is wider than the window."""
+        """Asserts that only the file was requested, that there were no errors, and that the page fits its window."""
         assert self.complaints == []
         assert self.requests == [path.as_uri()]
         assert self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
     def charts(self) -> dict[str, int]:
-        """How many marks each chart has."""
+        """Returns the number of marks of each chart."""
         return {
             str(chart.get_attribute("data-chart")): len(chart.query_selector_all(MARKS))
             for chart in self.page.query_selector_all("[data-chart]")
@@ -115,7 +115,7 @@ def test_choices_change_what_is_drawn(finished: Path, browser: "Browser") -> Non
     cosines, widths = opened.drawn("chart-cosines-0"), opened.drawn("chart-widths")
     page.select_option("#cosines-field", label="city")
     assert opened.drawn("chart-cosines-0") != cosines
-    assert page.inner_text("#chart-cosines-0 figcaption").startswith("city: mean size of the cosines")
+    assert page.inner_text("#chart-cosines-0 figcaption").startswith("city: mean absolute cosine")
     page.select_option("#widths-sort", "name")
     assert opened.drawn("chart-widths") != widths
     first = page.query_selector("[data-chart='chart-widths'] [aria-label='y-axis tick label'] text")
@@ -128,7 +128,7 @@ def test_choices_change_what_is_drawn(finished: Path, browser: "Browser") -> Non
     opened.check(path)
 
 
-def test_the_theme_button_and_paper_change_colours(finished: Path, browser: "Browser") -> None:
+def test_the_theme_button_and_paper_change_colors(finished: Path, browser: "Browser") -> None:
     opened = Opened(browser, finished / "report.html", scheme="dark")
     page = opened.page
 

@@ -1,4 +1,4 @@
-"""What reports hold, of whole folders and of damaged ones."""
+"""The contents of reports of complete and damaged folders."""
 
 import json
 import re
@@ -13,17 +13,18 @@ import pytest
 from fieldwise.core.errors import RunError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.exports.folder import load
-from fieldwise.reports import dynamics, figures, journal, wording, write
-from fieldwise.reports.comparison_data import comparison_data
-from fieldwise.reports.cosines import cosines
+from fieldwise.reports import write
+from fieldwise.reports.comparison.page_data import comparison_data
 from fieldwise.reports.page import LIBRARIES, embedded
-from fieldwise.reports.page_data import run_data
-from fieldwise.reports.run_view import open_run
+from fieldwise.reports.run import dynamics, figures, headline, journal
+from fieldwise.reports.run.cosines import cosines
+from fieldwise.reports.run.page_data import run_data
+from fieldwise.reports.run.view import open_run
 from tests.reports.conftest import run_of
 
 
 def data_of(page: Path) -> dict[str, Any]:
-    """The JSON that a page holds."""
+    """Returns the JSON embedded in a page."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)
     assert found is not None
     value: dict[str, Any] = json.loads(found[1])
@@ -85,11 +86,11 @@ def test_the_headline_speaks_of_the_smallest_budget_that_is_about_best(finished:
             else r.model_copy(update={"compact_valid": r.compact_valid.model_copy(update={"auc": 0.9004})})
             for r in records
         ]
-        assert {r.budget for r in wording.chosen(changed)} == {expected}
+        assert {r.budget for r in headline.chosen(changed)} == {expected}
     one = [r for r in records if r.budget == "6 columns"]
-    assert f"{wording.total(one[0].full_size):,} to" in wording.sentence(one)
-    assert "mean of 2 seeds" in wording.sentence(one)
-    assert wording.size(256) == "1.0 KiB"
+    assert f"{headline.total(one[0].full_size):,} to" in headline.sentence(one)
+    assert "mean of 2 seeds" in headline.sentence(one)
+    assert headline.size(256) == "1.0 KiB"
 
 
 def test_the_dynamics_end_where_the_search_ended(finished: Path) -> None:
@@ -205,7 +206,7 @@ def test_damaged_comparisons_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_journal_says_what_happened(finished: Path) -> None:
-    lines = list(journal.read(finished))
+    lines = list(journal.read_metrics(finished))
     titles = {line["title"] for line in lines if line["event"] == "stage"}
     assert titles == {
         f"{what}seed {seed}"
@@ -230,10 +231,10 @@ def test_the_journal_says_what_happened(finished: Path) -> None:
 
 
 def test_a_line_cut_short_by_a_kill_spoils_nothing(finished: Path, copy: Path) -> None:
-    before = list(journal.read(copy))
+    before = list(journal.read_metrics(copy))
     with (copy / journal.FILE).open("a") as file:
         file.write('{"event": "epo')
-    assert list(journal.read(copy)) == before
+    assert list(journal.read_metrics(copy)) == before
     writer = journal.Journal(copy)
     writer.begin("again", done=True)
-    assert [line["event"] for line in journal.read(copy)][len(before) :] == ["command", "stage"]
+    assert [line["event"] for line in journal.read_metrics(copy)][len(before) :] == ["command", "stage"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import FAST, cli
 from tests.reports.test_report import data_of
-from tests.test_cli import FAST, cli
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_report_of_an_unfinished_run_names_what_is_missing(copy: Path) -> None:
 def test_report_against_a_run_over_other_data_is_refused(copy: Path, tmp_path: Path) -> None:
     result = cli("report", copy, "--against", tmp_path / "none")
     assert result.returncode == 2
-    assert "is no run folder" in result.stderr
+    assert "is not a run folder" in result.stderr
 
 
 def test_watch_shows_a_run_and_ends_with_it(copy: Path, tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from rich.console import Console
 
 from fieldwise.cli.app import app
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.lock import alone
+from fieldwise.core.lock import exclusive
 from fieldwise.core.records import Epoch
-from fieldwise.reports import events, journal
-from fieldwise.reports.watch import frame, spark
+from fieldwise.reports.run import events, journal
+from fieldwise.reports.run.watch import frame, spark
 
 
 def shown(lines: list[dict[str, object]], rows: int = 24) -> str:
@@ -29,7 +29,7 @@ def gate(step: int, user: int, city: int) -> dict[str, object]:
 
 
 def test_a_frame_shows_counts_target_accuracy_and_bars(finished: Path) -> None:
-    text = shown(list(journal.read(finished)))
+    text = shown(list(journal.read_metrics(finished)))
     assert "pretrain, seed 0" in text
     assert "search 40% parameters, seed 1, step 10: " in text
     assert "validation AUC" in text
@@ -96,24 +96,24 @@ def test_a_folder_that_nobody_works_in_is_told_and_not_waited_for(
     out = tmp_path / "run[/b]"
     out.mkdir(parents=True)
     app(["watch", str(out)], standalone_mode=False)
-    assert f"Nobody works in '{out}', and nothing is recorded." in capsys.readouterr().out
+    assert f"No process is running in '{out}', and it has no metrics." in capsys.readouterr().out
     journal.Journal(out).begin("pretrain, seed 0", done=False)
     for words in (["watch", str(out)], ["watch", str(out), "--once"]):
         app(words, standalone_mode=False)
         said = capsys.readouterr().out
         assert "pretrain, seed 0" in said
-        assert "Nobody works here since 20" in said
-        assert "the run is not complete: run the same command to resume" in said
+        assert "No process has run here since 20" in said
+        assert "the run is not complete. Run the same command to resume" in said
 
 
 def test_a_folder_at_work_is_watched_until_its_run_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal.Journal(tmp_path).begin("pretrain, seed 0", done=False)
-    with alone(tmp_path):
+    with exclusive(tmp_path):
         app(["watch", str(tmp_path), "--once"], standalone_mode=False)
-        assert "Nobody" not in capsys.readouterr().out
+        assert "No process" not in capsys.readouterr().out
         ending = Timer(0.3, lambda: (tmp_path / "record.json").write_text("[]"))
         ending.start()
         app(["watch", str(tmp_path), "--every", "0.1"], standalone_mode=False)
         ending.join()
     app(["watch", str(tmp_path), "--once"], standalone_mode=False)
-    assert "Nobody" not in capsys.readouterr().out
+    assert "No process" not in capsys.readouterr().out

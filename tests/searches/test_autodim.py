@@ -1,4 +1,4 @@
-"""AutoDim: its mixing by hand, its candidates within the fields, its budget."""
+"""AutoDim: mixing by hand, candidates within the fields, and the budget."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_mixing_by_hand() -> None:
     net = Supernet(DCNv2(width=16), layout, widths, 4)
     v = torch.randn(5, 8)
     chances = torch.tensor([[0.3, 0.7], [1.0, 0.0]])
-    got = net.mix(v, chances)  # in training: statistics of the batch
+    got = net.mix(v, chances)  # training mode: batch statistics
     for field, columns in ((0, [2, 4]), (1, [2])):
         total = torch.zeros(5, 4)
         for n, width in enumerate(columns):

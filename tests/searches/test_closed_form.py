@@ -1,4 +1,4 @@
-"""Searches that train nothing, against slow references and cases made by hand."""
+"""Searches without training, against slow references and cases by hand."""
 
 import math
 
@@ -19,7 +19,7 @@ from fieldwise.train.task import Task
 
 
 def widths_by_formula(layout: Layout, scale: float, mde: MDE) -> list[int]:
-    """lambda * C ** -T, rounded, at least 1, at most what the field can have."""
+    """lambda * C ** -T, rounded, at least 1, at most the field's full width."""
     found = []
     for cardinality, most in zip(layout.schema.cardinalities, layout.widths, strict=True):
         exact = scale * cardinality**-mde.temperature
@@ -78,12 +78,12 @@ def test_magnitude_keeps_the_longest_columns(form: str, start: Task) -> None:
     assert search(start, Magnitude(form=form), Budget.columns(7)).mask.indices.tolist() == best
 
 
-def test_raw_magnitude_favours_large_fields_where_rms_does_not(start: Task) -> None:
+def test_raw_magnitude_favors_large_fields_where_rms_does_not(start: Task) -> None:
     model = start.starting_model()
     with torch.no_grad():
         for j in range(6):
             model.embedding.table(j).fill_(1.0)
-        model.embedding.table(5).fill_(1.5)  # the smallest field has the largest numbers
+        model.embedding.table(5).fill_(1.5)  # the smallest field has the largest weights
     task = start.starting_from(model)
     assert search(task, Magnitude(form="raw"), Budget.columns(4)).mask.widths == (4, 0, 0, 0, 0, 0)
     assert search(task, Magnitude(form="rms"), Budget.columns(4)).mask.widths == (0, 0, 0, 0, 0, 4)
@@ -104,7 +104,7 @@ def test_sseds_is_the_mean_absolute_gradient_of_the_mask(start: Task) -> None:
         sums += mask.grad.abs()
     assert torch.allclose(found, sums / len(parts), rtol=1e-5)
     assert all(torch.equal(before[key], t) for key, t in model.state_dict().items())
-    # one gradient by its definition
+    # one gradient by definition
     step, column = 1e-2, int(found.argmax())
     low, high = torch.ones(2, start.layout.columns)
     low[column], high[column] = 1 - step, 1 + step

@@ -1,10 +1,10 @@
-"""docs/methods has a page for every search, and it names every setting."""
+"""docs/methods has a page per search that names every setting."""
 
 from pathlib import Path
 
 import pytest
 
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import Search
 

@@ -1,4 +1,4 @@
-"""OptEmbed: its step, its row thresholds, and an evolution that stays within its bounds."""
+"""OptEmbed: the step function, the row thresholds, and an evolution within its bounds."""
 
 from itertools import product
 
@@ -89,7 +89,7 @@ def test_children_stay_within_widths_and_limit_and_leave_no_room(seed: int, limi
 
 def test_a_crossover_takes_fields_from_both_parents_at_one_point() -> None:
     free = Room((9,) * 5, (1,) * 5, 45)
-    loose = Room((9,) * 5, (10,) * 5, 20 * 5 + 9)  # both parents spend all, so nothing is repaired
+    loose = Room((9,) * 5, (10,) * 5, 20 * 5 + 9)  # both parents spend the whole limit, so nothing is repaired
     assert free.repair((9,) * 5, np.random.default_rng(0)) == (9,) * 5
     seen = set()
     for seed in range(60):

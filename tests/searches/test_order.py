@@ -1,4 +1,4 @@
-"""Every training within a search sees the rows in its own order; the first as a search that trains once does."""
+"""Every training within a search has its own order of rows; the first has that of a search with one training."""
 
 from pathlib import Path
 from typing import Any
@@ -9,17 +9,16 @@ from torch import Tensor
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.records import Epoch
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.fm import FM
 from fieldwise.models.model import CTRModel, Model
-from fieldwise.models.sums import Forward, by_rows
-from fieldwise.searches import rounds
-from fieldwise.searches.gated import HAM, HamP, SamGS
+from fieldwise.searches import HAM, HamP, SamGS, rounds
 from fieldwise.searches.race import Race
 from fieldwise.searches.rounds import Rounds
 from fieldwise.searches.search import Search, search
-from fieldwise.train.loop import Silence
+from fieldwise.tables.row_factored import Forward, row_factored
 from fieldwise.train.randomness import randomness
 from fieldwise.train.stages import Retrain
 from fieldwise.train.task import Task
@@ -32,12 +31,12 @@ SEVERAL: list[Search] = [
 ]
 """Three trainings of two epochs each."""
 EIGHT = [4, 2, 0, 3, 7, 1, 6, 5]
-"""Drawn for seed 3, the first epoch of a search."""
+"""The order of seed 3 in the first epoch of a search."""
 
 
 @pytest.fixture
 def orders(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """The orders that are drawn, of training and validation rows."""
+    """The orders of training and validation rows, in the order of drawing."""
     drawn: list[tuple[int, ...]] = []
     draw = torch.randperm
 
@@ -51,7 +50,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
 
 def of_training(task: Task, orders: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Those of the training rows."""
+    """The orders of the training rows."""
     return [order for order in orders if len(order) == len(task.train)]
 
 
@@ -74,8 +73,8 @@ def test_the_first_training_draws_what_the_only_one_draws(start: Task, orders: l
         assert torch.randperm(8).tolist() == EIGHT, "published results of single trainings rest on these draws"
 
 
-class Cut(Silence):
-    """Raises in the second training, as a power cut would."""
+class Cut(Watcher):
+    """Raises in the second training, like a power cut."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -106,9 +105,9 @@ def test_entrants_of_a_race_are_trained_as_they_would_be_alone(start: Task) -> N
         "rounds": Rounds(rounds=3, batch=1024),
         "ham": HAM(epochs=1, batch=1024, stages=("12",)),
     }
-    for name, alone in several.items():
-        race = Race(entrants={name: alone.values()}, retrain=Retrain(batch=2048, epochs=1))
-        won, found = search(start, race, BUDGET), search(start, alone, BUDGET)
+    for name, single in several.items():
+        race = Race(entrants={name: single.values()}, retrain=Retrain(batch=2048, epochs=1))
+        won, found = search(start, race, BUDGET), search(start, single, BUDGET)
         assert won.mask == found.mask
         weights, theirs = won.model.state_dict(), found.model.state_dict()
         assert all(torch.equal(weights[key], theirs[key]) for key in weights)
@@ -119,9 +118,10 @@ def test_rounds_train_each_narrower_model_row_by_row(
     planted: Dataset, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, seen = Task.of(planted, model, device="cpu"), list[int]()
+    task = task.starting_from(task.new_model())
 
     def noted(narrow: CTRModel) -> Forward:
-        forward = by_rows(narrow)
+        forward = row_factored(narrow)
         assert forward is not narrow
 
         def noting(ids: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ def test_rounds_train_each_narrower_model_row_by_row(
 
     settings = Rounds(rounds=3, batch=512)
     plainly = search(task, settings, BUDGET)
-    monkeypatch.setattr(rounds, "by_rows", noted)
+    monkeypatch.setattr(rounds, "row_factored", noted)
     found = search(task, settings, BUDGET)
     assert found.mask == plainly.mask
     steps = -(-len(task.train) // 512)

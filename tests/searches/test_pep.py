@@ -1,4 +1,4 @@
-"""PEP: its thresholds, the decay that raises them, and what is counted."""
+"""PEP: thresholds, the decay that raises them, and the counts."""
 
 import pytest
 import torch
@@ -38,10 +38,10 @@ def test_the_penalty_is_adam_s_weight_decay(start: Task) -> None:
     adams = [torch.optim.Adam(nets[0].parameters(), lr=1e-3, weight_decay=0.01),
              torch.optim.Adam(nets[1].parameters(), lr=1e-3)]  # fmt: skip
     for _ in range(3):
-        for net, adam, penalised in zip(nets, adams, (False, True), strict=True):
+        for net, adam, penalized in zip(nets, adams, (False, True), strict=True):
             adam.zero_grad()
             loss = net(ids).square().mean()
-            (loss + net.decay(0.01) if penalised else loss).backward()
+            (loss + net.decay(0.01) if penalized else loss).backward()
             adam.step()
     one, other = (net.state_dict() for net in nets)
     assert all(torch.allclose(one[key], other[key], atol=1e-6) for key in one)

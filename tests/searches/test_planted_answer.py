@@ -1,4 +1,4 @@
-"""Planted data has a right answer: user 7, item 5, city 2 columns, noise none."""
+"""Planted data has a known answer: user 7, item 5, city 2 columns, noise none."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from fieldwise.core.budget import Budget
 from fieldwise.data.planted import Planted
 from fieldwise.data.prepare import prepare
-from fieldwise.searches.gated import HAM
+from fieldwise.searches import HAM
 from fieldwise.searches.random import Random
 from fieldwise.searches.search import search
 from fieldwise.train.evaluate import evaluate

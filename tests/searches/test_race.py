@@ -1,5 +1,6 @@
-"""The best of several searches, by validation rows."""
+"""The best of several searches by validation AUC."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,16 +8,18 @@ import torch
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.records import Epoch
+from fieldwise.core.records import Epoch, SearchSummary
 from fieldwise.core.settings import Values
-from fieldwise.run_settings import RunSettings
+from fieldwise.core.watcher import Watcher
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
+from fieldwise.reports.run.markdown import report
 from fieldwise.searches.magnitude import Magnitude
 from fieldwise.searches.race import Race
 from fieldwise.searches.random import Random
 from fieldwise.searches.search import search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Silence
 from fieldwise.train.stages import Retrain, retrain
 from fieldwise.train.task import Task
 
@@ -25,14 +28,15 @@ BUDGET = Budget.columns(7)
 
 
 def test_the_result_that_is_best_after_retraining_wins_and_is_given_as_its_search_left_it(start: Task) -> None:
-    alone = {"random": search(start, Random(), BUDGET), "uniform": search(start, Uniform(), BUDGET)}
-    reached = {name: evaluate(retrain(start, r.model, TRIAL).model, start.valid).auc for name, r in alone.items()}
+    single = {"random": search(start, Random(), BUDGET), "uniform": search(start, Uniform(), BUDGET)}
+    reached = {name: evaluate(retrain(start, r.model, TRIAL).model, start.valid).auc for name, r in single.items()}
     best = max(reached, key=lambda name: reached[name])
     assert len(set(reached.values())) == 2
     for order in (("random", "uniform"), ("uniform", "random")):
         won = search(start, Race(entrants={name: {} for name in order}, retrain=TRIAL), BUDGET)
-        assert won.mask == alone[best].mask
-        weights, theirs = won.model.state_dict(), alone[best].model.state_dict()
+        assert won.mask == single[best].mask
+        assert won.summary == single[best].summary.model_copy(update={"winner": best})
+        weights, theirs = won.model.state_dict(), single[best].model.state_dict()
         assert all(torch.equal(weights[key], theirs[key]) for key in weights)
         assert won.seconds > 0
 
@@ -42,8 +46,8 @@ def test_entrants_take_settings(start: Task) -> None:
     assert search(start, race, BUDGET).mask == search(start, Magnitude(form="rms"), BUDGET).mask
 
 
-class Cut(Silence):
-    """Raises in the second retraining, as a power cut would."""
+class Cut(Watcher):
+    """Raises in the second retraining, like a power cut."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -54,12 +58,31 @@ class Cut(Silence):
             raise KeyboardInterrupt
 
 
-def test_an_interrupted_race_goes_on(start: Task, tmp_path: Path) -> None:
+def test_an_interrupted_race_resumes(start: Task, tmp_path: Path) -> None:
     race = Race(entrants={"random": {}, "uniform": {}}, retrain=TRIAL)
     whole = search(start, race, BUDGET)
     with pytest.raises(KeyboardInterrupt):
         search(start, race, BUDGET, tmp_path, Cut())
     assert search(start, race, BUDGET, tmp_path).mask == whole.mask
+
+
+def test_a_run_records_and_reports_who_won(tmp_path: Path) -> None:
+    few = {"batch": 256, "epochs": 1}
+    entrants: Values = {"random": {}, "uniform": {}}
+    tables: Values = {"run": {"budgets": ["7 columns"], "device": "cpu"}, "data": {"name": "planted", "rows": 2000},
+                      "model": {"width": 4}, "pretrain": few, "retrain": few,
+                      "search": {"name": "race", "entrants": entrants}}  # fmt: skip
+    (record,) = pipeline.run(RunSettings.parse(tables), tmp_path / "run")
+    winner = record.summary.winner
+    assert winner in entrants
+    (stored,) = (tmp_path / "run").rglob("search/*/record.json")
+    summary = json.loads(stored.read_text(encoding="utf-8"))["summary"]
+    assert summary["winner"] == winner
+    assert f"| 7 columns | 0 | {winner} |" in report([record])
+    del summary["winner"]  # as in records of earlier versions
+    assert SearchSummary.model_validate(summary).winner is None
+    without = record.model_copy(update={"summary": SearchSummary.model_validate(summary)})
+    assert "winner" not in report([without])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The contract of every search."""
 
 import shutil
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,18 +11,18 @@ import pytest
 import torch
 
 from fieldwise.core.budget import Budget
-from fieldwise.core.errors import BudgetError, DataError
+from fieldwise.core.errors import BudgetError, DataError, SettingsError
 from fieldwise.core.mask import Mask
-from fieldwise.core.names import resolve
 from fieldwise.core.records import Epoch
+from fieldwise.core.registry import resolve
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
-from fieldwise.searches import SEARCHES
-from fieldwise.searches.gated import HAM, SAM, Gated, Stage
+from fieldwise.searches import HAM, SAM, SEARCHES
+from fieldwise.searches.gated import Gated, Stage
 from fieldwise.searches.random import Random
 from fieldwise.searches.search import Search, SearchResult, search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Silence
 from fieldwise.train.task import Task
 
 FAST: dict[str, dict[str, Any]] = {
@@ -31,7 +32,7 @@ FAST: dict[str, dict[str, Any]] = {
     "rounds": {"rounds": 3, "batch": 256},
     "race": {"entrants": {"magnitude": {}, "uniform": {}}, "retrain": {"batch": 256, "epochs": 1}},
 }
-"""Settings with which the searches that train end within a second."""
+"""Settings for searches that train, to end within a second."""
 BUDGETS = [Budget.columns(7), Budget.parameters(1500), Budget.bytes(6000, "float16"), Budget.percent(40)]
 
 
@@ -50,7 +51,7 @@ def test_every_search_gives_multiples_where_they_are_asked_for(name: str, start:
     result = search(start, small(name), budget)
     assert result.mask.columns <= budget.limit(start.layout)
     assert [width for width in result.mask.widths if width % 2] == []
-    assert result.mask.columns >= budget.limit(start.layout) - 1, "no further two columns fit"
+    assert result.mask.columns >= budget.limit(start.layout) - 1, "no two further columns fit"
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
@@ -64,11 +65,11 @@ def test_every_search_meets_the_budget_exactly_as_defined(name: str, budget: Bud
     spent = int(costs[result.mask.vector].sum())
     assert spent == limit if budget.unit == "columns" else spent <= limit
     left = costs[~result.mask.vector]
-    if name != "rounds":  # what an earlier round dropped is gone, though room may be left at the end
+    if name != "rounds":  # dropped columns do not return, even if they would fit at the end
         assert not len(left) or left.min() > limit - spent
     assert result.model.layout == result.mask.layout
     assert result.summary.selected_auc == evaluate(result.model, start.valid).auc
-    assert torch.equal(torch.get_rng_state(), state), "randomness is given back"
+    assert torch.equal(torch.get_rng_state(), state), "the global random state is restored"
     assert all(torch.equal(before[key], t) for key, t in start.start.state_dict().items())
 
 
@@ -81,7 +82,7 @@ def test_the_same_seed_gives_the_same_mask(name: str, start: Task) -> None:
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_no_search_reads_the_test_rows(name: str, start: Task, planted: Dataset, tmp_path: Path) -> None:
-    """Without a test split in the folder every search ends with the same mask and the same weights."""
+    """Without a test split, every search ends with the same mask and weights."""
     shutil.copytree(planted.folder, tmp_path / "data")
     for path in (tmp_path / "data").glob("test.*"):
         path.unlink()
@@ -100,6 +101,16 @@ def test_no_search_reads_the_test_rows(name: str, start: Task, planted: Dataset,
 def test_an_impossible_budget_is_refused_before_any_work(start: Task) -> None:
     with pytest.raises(BudgetError, match="above the full size of 24 columns"):
         search(start, small("ham"), Budget.columns(25))
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_without_pretrained_weights_says_what_it_needs(name: str, start: Task) -> None:
+    task, settings = replace(start, start=None), small(name)
+    if settings.uses_pretrained:
+        with pytest.raises(SettingsError, match=r"needs pretrained weights.*task\.starting_from\(fw\.pretrain"):
+            search(task, settings, BUDGETS[0])
+    else:
+        assert search(task, settings, BUDGETS[0]).mask.columns == 7
 
 
 def test_a_result_over_budget_cannot_be_made(start: Task) -> None:
@@ -129,12 +140,12 @@ def test_ham_evaluates_what_it_selects_and_soft_gates_do_not(start: Task) -> Non
 
 
 def test_a_masked_column_whose_return_lowers_the_loss_comes_back(start: Task) -> None:
-    """With the wind almost still, masked columns move by their gradient alone."""
+    """With almost no size penalty, only the gradient changes masked columns."""
     assert start.start is not None
     model = start.starting_model()
     settings = HAM(batch=256, epochs=11, gate={"eta": 1.0, "mu": 1e-12})
     stage = Stage(settings, start, model, Mask.all(model.layout), BUDGETS[0])
-    stage.gate.alpha[:4] = -1e-4  # the user's columns, which the labels need
+    stage.gate.alpha[:4] = -1e-4  # columns of `user`, which the labels depend on
     ids, labels = (torch.from_numpy(x) for x in (start.valid_rows.ids, start.valid_rows.labels))
     values = stage.gate.draw().requires_grad_()
     model.eval()
@@ -142,7 +153,7 @@ def test_a_masked_column_whose_return_lowers_the_loss_comes_back(start: Task) ->
     assert values.grad is not None
     helps = values.grad[:4] < 0
     assert helps.any(), "the return of some column lowers the loss"
-    returned = torch.zeros(4, dtype=torch.bool)  # at any time: near zero a column comes and goes
+    returned = torch.zeros(4, dtype=torch.bool)  # at any time: near zero, columns switch often
     for batch in islice(start.valid.endless(256), 200):
         stage._gate_step(batch)
         returned |= stage.gate.live()[:4]
@@ -186,8 +197,8 @@ def test_later_stages_search_among_what_earlier_ones_kept(start: Task) -> None:
     assert [trace.limit for trace in result.traces] == [18, 12, 6]
 
 
-class Cut(Silence):
-    """Raises after an epoch of the search, as a power cut would."""
+class Cut(Watcher):
+    """Raises after an epoch of the search, like a power cut."""
 
     def epoch(self, stage: str, epoch: Epoch) -> None:
         if epoch.epoch == 1:
@@ -210,7 +221,7 @@ def test_an_interrupted_search_ends_with_the_same_mask_and_trace(name: str, star
 
 
 def stopped(ham: HAM, costs: list[float], aucs: list[float]) -> bool:
-    """Whether a search of one step an epoch would stop after these costs and AUCs; the target is 10."""
+    """Whether a search with one step per epoch stops after these costs and AUCs; the target is 10."""
 
     trace = SimpleNamespace(steps=len(costs), tensors=lambda: {"cost": torch.tensor(costs)})
     stage = SimpleNamespace(gate=SimpleNamespace(limit=10), trace=trace)

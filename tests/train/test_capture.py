@@ -1,4 +1,4 @@
-"""A recorded step must do what the plain one does."""
+"""A captured step must equal the direct one."""
 
 import gc
 
@@ -9,11 +9,11 @@ from fieldwise.core.budget import Budget
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
 from fieldwise.models.model import Model
-from fieldwise.searches.gated import HAM, HamP
+from fieldwise.searches import HAM, HamP
 from fieldwise.searches.search import Search, search
+from fieldwise.tables.optimizer import LARGE
 from fieldwise.train import loop
 from fieldwise.train.capture import WARM_UP, Captured
-from fieldwise.train.optimiser import LARGE
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.train.test_training import numbers
@@ -61,7 +61,7 @@ def test_the_same_training_gives_the_same_numbers_twice(on_gpu: Task, model: Mod
 def test_rows_read_on_a_gpu_follow_dense_adam(on_gpu: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task(on_gpu.schema, on_gpu.train_rows, on_gpu.valid_rows, FM(width=4), 3, "cuda")
     once = FAST.model_copy(update={"epochs": 1})
-    dense = pretrain(task, once.model_copy(update={"optimiser": "dense-adam"}))
+    dense = pretrain(task, once.model_copy(update={"optimizer": "dense-adam"}))
     monkeypatch.setitem(LARGE, "cuda", 0)
     by_rows = pretrain(task, once)
     assert by_rows.history[-1].loss == pytest.approx(dense.history[-1].loss, rel=1e-3)
@@ -75,7 +75,7 @@ def test_rows_read_on_a_gpu_follow_dense_adam(on_gpu: Task, monkeypatch: pytest.
 
 
 def recorded_and_lost(x: torch.Tensor) -> None:
-    """Leaves a recording, with what it was given, as garbage that only the collector frees."""
+    """Leaves a captured graph and its inputs as cyclic garbage, which only the collector frees."""
     cycle: list[object] = [step := Captured(lambda y: (y @ y).relu() + 1)]
     cycle += [cycle, torch.cuda.Stream(), torch.cuda.Event()]
     for _ in range(WARM_UP + 2):
@@ -88,7 +88,9 @@ def test_garbage_of_an_earlier_recording_does_not_spoil_the_next() -> None:
 
     def step(y: torch.Tensor) -> torch.Tensor:
         recording = torch.cuda.is_current_stream_capturing()
-        made = [[number] for number in range(20_000 if recording else 1)]  # makes the collector run, where it may
+        made = [
+            [number] for number in range(20_000 if recording else 1)
+        ]  # triggers the garbage collector if it is enabled
         return (y @ y).sum() + 0 * len(made)
 
     for _ in range(5):

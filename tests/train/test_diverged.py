@@ -1,4 +1,4 @@
-"""A training that diverges ends with one line and its last good checkpoint, whatever the model and the search."""
+"""A diverging training ends with one line and its last good checkpoint, for every model and search."""
 
 import json
 import sys
@@ -12,14 +12,13 @@ import torch
 from fieldwise.cli import main
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import TrainingError
-from fieldwise.core.names import resolve
 from fieldwise.core.records import Epoch
+from fieldwise.core.registry import resolve
 from fieldwise.data.store import Dataset, Split
-from fieldwise.gates.ham import HamGate
+from fieldwise.gates.ham import HardGate
 from fieldwise.models import MODELS
 from fieldwise.models.model import Model
-from fieldwise.searches import SEARCHES
-from fieldwise.searches.gated import HAM
+from fieldwise.searches import HAM, SEARCHES
 from fieldwise.searches.search import Restarting, Search, search
 from fieldwise.train import checkpoint
 from fieldwise.train.diverged import WORST, Diverged
@@ -35,15 +34,16 @@ ONE_LINE = r"^[^\n]* To fix it, lower the learning rate \(now [^\n]*$"
 
 
 def few(planted: Dataset, model: str, rows: int = 300) -> Task:
-    """Few rows, the last batch of 32 with only one of them where they are 65."""
+    """A task with few rows and an untrained starting model; with 65 rows, the last batch of 32 has one row."""
     settings = resolve("model", MODELS, model)(width=4)
     assert isinstance(settings, Model)
     some = Split(planted.train.ids[:rows], planted.train.labels[:rows])
-    return replace(Task.of(planted, settings, seed=3, device="cpu"), train_rows=some, valid_rows=some)
+    task = replace(Task.of(planted, settings, seed=3, device="cpu"), train_rows=some, valid_rows=some)
+    return task.starting_from(task.new_model())
 
 
 def fast(name: str, rate: float) -> Search:
-    """A search of two epochs at a learning rate."""
+    """A search of two epochs with a given learning rate."""
     sizes: dict[str, dict[str, Any]] = {
         "autodim": {"candidates": (1, 2, 4)},
         "rounds": {"rounds": 3},
@@ -55,7 +55,7 @@ def fast(name: str, rate: float) -> Search:
 
 
 def finite(folder: Path) -> bool:
-    """Whether the folder's last checkpoint is there and holds finite numbers only."""
+    """Whether the folder's last checkpoint exists and contains only finite numbers."""
     tensors, info = checkpoint.load(folder, torch.device("cpu")) or ({}, {})
     json.dumps(info, allow_nan=False)
     return bool(tensors) and all(torch.isfinite(t).all() for t in tensors.values())
@@ -107,7 +107,7 @@ def test_a_search_keeps_its_last_good_checkpoint(planted: Dataset, tmp_path: Pat
 def test_a_gate_that_is_no_number_is_refused_though_the_weights_are_sound(
     planted: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(HamGate, "step", lambda gate, grad: gate.alpha.fill_(torch.nan))
+    monkeypatch.setattr(HardGate, "step", lambda gate, grad: gate.alpha.fill_(torch.nan))
     with pytest.raises(TrainingError, match=r"'beside\.alpha' of search holds nan after epoch 1\. All numbers must be"):
         search(few(planted, "fm"), HAM(**SMALL), Budget.columns(7))
 
@@ -135,8 +135,8 @@ def test_bad_epochs_are_no_divergence() -> None:
     check = Diverged("pretrain", 1e-3, None).check_epochs
     check(history(0.7, 5.0))
     check(history(0.7, WORST))
-    check(history(1e9))  # what a model is before training is not the training's fault
-    check(history(1e9, 1e8))  # it is on its way down
+    check(history(1e9))  # the loss before training does not count as divergence
+    check(history(1e9, 1e8))  # it is decreasing
     with pytest.raises(TrainingError, match=r"log loss on validation rows is 2\.1e\+25 after epoch 2\. At most 104 is"):
         check(history(0.7, 0.6, 2.1e25))
     with pytest.raises(TrainingError, match="diverged"):

@@ -21,7 +21,7 @@ def test_the_peak_is_of_what_came_since_it_was_forgotten() -> None:
     assert peak_memory() < high - 50_000_000 or peak_memory() >= high, "where the system cannot forget, it stays"
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone can be told")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has mallopt")
 def test_what_a_step_frees_is_not_fetched_from_the_system_again() -> None:
     code = (
         "import resource, sys, torch\n"
@@ -30,7 +30,7 @@ def test_what_a_step_frees_is_not_fetched_from_the_system_again() -> None:
         "keep_freed() if sys.argv[1] == 'keep' else None\n"
         "def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
         "def step(): parts = [torch.ones(2_000_000) for _ in range(8)]\n"  # 64 MB
-        "for _ in range(3): step()\n"  # until the heap has found its shape
+        "for _ in range(3): step()\n"  # until the heap is stable
         "before = faults()\n"
         "for _ in range(5): step()\n"
         "print(faults() - before)\n"
@@ -38,7 +38,7 @@ def test_what_a_step_frees_is_not_fetched_from_the_system_again() -> None:
     found = []
     for how in ("keep", "leave"):
         command = [sys.executable, "-c", code, how]
-        fixed = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "131072"}  # left alone, glibc may learn to keep it, or not
+        fixed = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "131072"}  # glibc's dynamic threshold may or may not keep it
         found.append(int(subprocess.run(command, capture_output=True, text=True, check=True, env=fixed).stdout))
     kept, left = found
-    assert kept < 100 < left  # of 4 KiB pages, 5 steps of 64 MB are 78,125; of huge ones 160
+    assert kept < 100 < left  # 5 steps of 64 MB are 78,125 pages of 4 KiB, or 160 huge pages

@@ -1,4 +1,4 @@
-"""Orthogonality as a step of its own."""
+"""Orthogonality as a separate step."""
 
 from pathlib import Path
 from typing import Literal
@@ -13,8 +13,8 @@ from fieldwise.core.schema import Layout, Schema
 from fieldwise.data.frame import Frame
 from fieldwise.data.prepare import prepare
 from fieldwise.models.dcnv2 import DCNv2
-from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.models.fm import FM
+from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.train.regularity import SELDOM, OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
@@ -121,7 +121,7 @@ def test_a_column_of_no_length_has_no_direction_and_does_not_move(place: str, em
 
 @pytest.mark.parametrize("place", ["step", "loss"])
 def test_a_field_of_which_every_value_is_rare_trains(tmp_path: Path, place: Literal["step", "loss"]) -> None:
-    """Unique ids with `min_count = 2` are all unknown: a table of one row, which is zero at first."""
+    """Unique ids with `min_count = 2` are all unknown: a table of one row, initially zero."""
     draw = np.random.default_rng(0)
     columns = {
         "key": [f"k{i}" for i in range(400)],

@@ -1,4 +1,4 @@
-"""Memory that settings ask for is refused before any work, with the numbers."""
+"""Settings that need too much memory are refused before any work, with the numbers."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fieldwise import pipeline
-from fieldwise.compare import compare
-from fieldwise.compare_settings import CompareSettings
+from fieldwise.comparison.results import compare
+from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout, Schema
@@ -17,7 +16,8 @@ from fieldwise.data.store import Dataset
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
 from fieldwise.models.model import Head, Model, Slices
-from fieldwise.run_settings import RunSettings
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
 from fieldwise.train import room
 from fieldwise.train.stages import Pretrain
 
@@ -29,7 +29,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 
 def needs_just(size: int, model: Model, schema: Schema, training: Pretrain, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether a model fits that much memory, and not a byte less."""
+    """Asserts that a model fits into this much memory, and not into one byte less."""
     limited(monkeypatch, size)
     room.check_room(model, schema, training, CPU)
     limited(monkeypatch, size - 1)
@@ -45,7 +45,7 @@ def test_the_bound_is_weights_moments_and_gradients_to_the_byte(
     for model in (FM(width=8), DCNv2(width=8)):
         size = model.build(schema.layout(8)).size()
         expected = 4 * copies * (size.embedding + size.first_order) + 16 * size.dense
-        assert needs_just(expected, model, schema, Pretrain(optimiser=method), monkeypatch)
+        assert needs_just(expected, model, schema, Pretrain(optimizer=method), monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,6 @@ def test_the_bound_is_weights_moments_and_gradients_to_the_byte(
         {"hidden": [1_000_000_000, 1_000_000_000, 10]},
         {"hidden": [10**12, 10**12]},
         {"hidden": [10**30]},
-        {"cross_layers": 10**9, "width": 60_000},
     ],
 )
 def test_layers_that_no_machine_holds_are_refused_before_any_work(
@@ -84,7 +83,7 @@ def test_tables_that_do_not_fit_are_refused_with_the_numbers(monkeypatch: pytest
 
 
 class Odd(Model):
-    """A base model of one's own whose layers need real numbers."""
+    """A user's base model that cannot be built on the meta device."""
 
     def head(self, layout: Layout) -> Head:
         return OddHead(layout)

@@ -1,4 +1,4 @@
-"""Orthogonality between two steps: tables whose rows are moved only when they are read go where dense Adam's go."""
+"""Orthogonality between two steps: row-wise updates must match dense Adam."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +13,11 @@ from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.fm import FM
 from fieldwise.models.model import CTRModel, Model
-from fieldwise.models.reading import Distinct
-from fieldwise.train import optimiser
-from fieldwise.train.optimiser import Method
+from fieldwise.tables import optimizer
+from fieldwise.tables.lookup import Distinct
+from fieldwise.tables.optimizer import Method
+from fieldwise.tables.sparse_optimizers import SparseAdam
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.rows import AdamRows
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.train.test_training import Stop, numbers, same
@@ -28,22 +28,22 @@ ONCE = Pretrain(batch=32, epochs=1, learning_rate=1e-2)
 @pytest.fixture(autouse=True)
 def _all_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every table counts as large."""
-    monkeypatch.setattr(optimiser, "LARGE", {"cpu": 0})
+    monkeypatch.setattr(optimizer, "LARGE", {"cpu": 0})
 
 
 @pytest.fixture
 def few(task: Task) -> Task:
-    """2,000 rows, so that most rows of a table miss most steps."""
+    """A task with 2,000 rows, so that most rows of a table miss most steps."""
     rows = Split(task.train_rows.ids[:2_000], task.train_rows.labels[:2_000])
     return replace(task, train_rows=rows, model=FM(width=4))
 
 
 def trained(task: Task, method: Method, regularity: SoftOrthogonality) -> CTRModel:
-    return pretrain(task, ONCE.model_copy(update={"optimiser": method, "regularity": regularity})).model
+    return pretrain(task, ONCE.model_copy(update={"optimizer": method, "regularity": regularity})).model
 
 
 def off(ours: CTRModel, other: CTRModel) -> float:
-    """The largest distance of two models' tables, as a share of their size."""
+    """The largest relative distance between two models' tables."""
     tables = [[*model.embedding.parameters()] for model in (ours, other)]
     return max(float((a - b).detach().norm() / b.detach().norm()) for a, b in zip(*tables, strict=True))
 
@@ -66,7 +66,7 @@ def test_other_heads_and_tables_of_several_widths_too(few: Task, model: Model) -
 @pytest.mark.parametrize("method", ["adam", "rowwise-adagrad"])
 def test_a_training_with_strong_steps_resumes_with_the_same_bits(few: Task, tmp_path: Path, method: Method) -> None:
     strong = SoftOrthogonality(strength=0.1)
-    settings = ONCE.model_copy(update={"epochs": 2, "optimiser": method, "regularity": strong})
+    settings = ONCE.model_copy(update={"epochs": 2, "optimizer": method, "regularity": strong})
     whole = pretrain(few, settings)
     with pytest.raises(KeyboardInterrupt):
         pretrain(few, settings, tmp_path / "c", Stop(1))
@@ -77,11 +77,11 @@ def test_a_training_with_strong_steps_resumes_with_the_same_bits(few: Task, tmp_
 
 @pytest.mark.parametrize("share", [0.05, 0.9])
 def test_only_the_rows_named_are_settled_and_later_steps_push_them_once(share: float) -> None:
-    """Few rows are moved as copies, many in place; both end where settling only at the end does."""
+    """Few rows catch up as copies, many in place; both must equal settling once at the end."""
     tables = [[nn.Parameter(torch.randn(400, width) * 0.01) for width in (3, 1)]]
     tables.append([nn.Parameter(table.detach().clone()) for table in tables[0]])
     known = torch.randperm(400)[: int(400 * share)].int()
-    once, often = (AdamRows(some, 1e-2, Distinct()) for some in tables)
+    once, often = (SparseAdam(some, 1e-2, Distinct()) for some in tables)
     for step in range(40):
         reads = known[torch.randint(len(known), (12, 1))]
         for rows in (once, often):

@@ -1,21 +1,25 @@
+import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fieldwise.core.errors import RunError, SettingsError, TrainingError
 from fieldwise.core.records import Epoch
 from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Split
-from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.models.fm import FM
+from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.train import checkpoint
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Silence, early_stop
+from fieldwise.train.plan import early_stop
 from fieldwise.train.randomness import randomness
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain, Retrain, Trained, pretrain, retrain
@@ -24,8 +28,8 @@ from fieldwise.train.task import Task, choose_device
 FAST = Pretrain(batch=512, epochs=4, patience=4, learning_rate=0.02)
 
 
-class Stop(Silence):
-    """Raises after so many epochs, as a power cut would."""
+class Stop(Watcher):
+    """Raises after a number of epochs, like a power cut."""
 
     def __init__(self, after: int) -> None:
         self._after = after
@@ -85,7 +89,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(task: Task, tmp_path: P
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(task: Task, tmp_path: Path) -> None:
-    class Poison(Silence):
+    class Poison(Watcher):
         def epoch(self, stage: str, epoch: Epoch) -> None:
             if epoch.epoch == 1:
                 with torch.no_grad():
@@ -111,6 +115,24 @@ def test_a_damaged_checkpoint_is_refused(task: Task, tmp_path: Path) -> None:
     next(tmp_path.glob("*.safetensors")).write_bytes(b"x")
     with pytest.raises(RunError, match="is damaged"):
         pretrain(task, Pretrain(batch=512, epochs=1), tmp_path)
+
+
+def test_a_checkpoint_that_lost_an_epoch_or_a_moment_is_refused(task: Task, tmp_path: Path) -> None:
+    settings = Pretrain(batch=512, epochs=2, patience=2)
+    pretrain(task, settings, tmp_path / "a")
+    for name in ("history", "moments"):
+        folder = Path(shutil.copytree(tmp_path / "a", tmp_path / name))
+        if name == "history":
+            found = json.loads((folder / "checkpoint.json").read_text())
+            found["info"]["history"].pop()
+            (folder / "checkpoint.json").write_text(json.dumps(found))
+        else:
+            (path,) = folder.glob("3.safetensors")
+            tensors = load_file(path)
+            del tensors[next(key for key in tensors if key.endswith("exp_avg_sq"))]
+            save_file(tensors, path)
+        with pytest.raises(RunError, match="is damaged"):
+            pretrain(task, settings, folder)
 
 
 def test_retraining_leaves_the_given_model_alone_and_can_drop_first_order_weights(task: Task) -> None:

@@ -1,7 +1,7 @@
 """The command line: parse, call the pipeline, show progress, map errors to exit codes.
 
-Torch is imported by the commands that need it, when they run; starting imports none of it. This module imports next to
-nothing, so that Ctrl-C is heard from the first moment on.
+Commands import torch only when they run, and only if they need it. This module imports almost nothing, so that Ctrl-C
+is handled from the start.
 """
 
 import os
@@ -13,20 +13,20 @@ from fieldwise.cli.stop import Stop
 
 
 def main() -> NoReturn:
-    """The entry point: users' mistakes are one line and exit code 2, a signal is one line and its own code."""
+    """The entry point. User errors print one line and exit with 2; a signal prints one line and exits with its code."""
     _wait_briefly()
     stop = Stop(sys.argv[1] if len(sys.argv) > 1 else "")
     stop.listen()
     try:
         _start()
-    except BaseException as error:  # what libraries make of a signal that comes while they work is not told
+    except BaseException as error:  # libraries turn signals into other errors, which are not shown
         if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 128 + SIGINT):
             stop.by = stop.by or SIGINT
         if stop.by is not None:
             stop.end()
         stop.forget()
         if not isinstance(error, SystemExit):
-            _tell(error)
+            _print_error(error)
         raise
     raise AssertionError("typer always exits")
 
@@ -37,8 +37,8 @@ def _start() -> None:
     app()
 
 
-def _tell(error: BaseException) -> None:
-    """Says a mistake of the user's, or of the disk's, in one line, and exits."""
+def _print_error(error: BaseException) -> None:
+    """Prints a user's or a disk's error in one line, and exits; returns for any other error."""
     from safetensors import SafetensorError
 
     from fieldwise.cli.console import new_console
@@ -55,10 +55,10 @@ def _tell(error: BaseException) -> None:
 
 
 def _wait_briefly() -> None:
-    """Lets OpenMP's threads spin for a moment before they sleep, unless the user has said how they wait.
+    """Lets OpenMP's threads spin briefly before they sleep, unless the user has set how they wait.
 
-    Threads that only spin starve each other on a busy machine, threads that only sleep wake too late on a quiet one
-    (docs/speed.md). Must be said before torch starts its threads.
+    Threads that only spin starve each other on a busy machine, and threads that only sleep wake too late on a quiet one
+    (docs/speed.md). Torch reads these variables when it starts its threads.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"

@@ -9,17 +9,17 @@ from rich.console import Console
 from fieldwise.cli.console import table, watching
 from fieldwise.cli.options import Budgets, DatasetFolder, DeviceName, PresetName, Raw, Seeds, Sets, tables_of
 
-Jobs = Annotated[int, typer.Option(min=1, help="Cells side by side, each in a process of its own.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Cells to run in parallel, each in its own process.")]
 Minutes = Annotated[
-    float | None, typer.Option(min=0, help="Begin no further cell after so long; the same command goes on.")
+    float | None, typer.Option(min=0, help="Start no further cell after this many minutes; the same command resumes.")
 ]
 Methods = Annotated[list[str] | None, typer.Option("--method", help="\\[compare] methods; may be repeated.")]
 
 
 def compare(
-    out: Annotated[Path, typer.Option(help="The comparison's folder: made, or gone on with.")],
+    out: Annotated[Path, typer.Option(help="The comparison's folder: created, or resumed.")],
     settings: Annotated[
-        Path | None, typer.Argument(help="A TOML file; without it, that of the folder, or the defaults.")
+        Path | None, typer.Argument(help="A TOML file; default: the settings.toml of --out, else the defaults.")
     ] = None,
     jobs: Jobs = 1,
     minutes: Minutes = None,
@@ -32,25 +32,32 @@ def compare(
     device: DeviceName = None,
     set_: Sets = None,
 ) -> None:
-    """Compare searches under one protocol; the same command goes on where it was stopped."""
+    """Compare searches under one protocol; the same command resumes an interrupted comparison."""
     values, trusted = tables_of(
         settings, out, set_, preset=preset, raw=raw, dataset=dataset, methods=method, budgets=budget, seeds=seed,
         device=device,
     )  # fmt: skip
-    from fieldwise.compare import Pace
-    from fieldwise.compare import compare as compare_searches
-    from fieldwise.compare_settings import CompareSettings
+    from fieldwise.comparison.results import compare as compare_searches
+    from fieldwise.comparison.settings import CompareSettings
     from fieldwise.core.comparison import Comparison
-    from fieldwise.reports.comparison import FAILED_HEADS, SHORT_HEADS, failed, groups, rows, short, summary
+    from fieldwise.reports.comparison.tables import (
+        FAILED_HEADS,
+        SHORT_HEADS,
+        failed,
+        groups,
+        method_rows,
+        short,
+        summary,
+    )
 
     def show(console: Console, found: Comparison) -> None:
         for model, bound in groups(found):
-            table(console, f"{model}, {bound}", SHORT_HEADS, map(short, rows(found, model, bound)))
+            table(console, f"{model}, {bound}", SHORT_HEADS, map(short, method_rows(found, model, bound)))
         missing = list(failed(found))
         if missing:
             table(console, "Failed", FAILED_HEADS, missing)
         left = sum(cell.state != "complete" for cell in found.cells)
-        again = f" {left} cells are left: the same command goes on with them." if left else ""
+        again = f" {left} cells are left: the same command resumes them." if left else ""
         console.print(
             f"{summary(found)}{again} Table: {out / 'comparison.md'}. Page: {out / 'report.html'}",
             soft_wrap=True,
@@ -58,5 +65,5 @@ def compare(
 
     chosen = CompareSettings.parse(values, trusted)
     with watching() as (console, watcher):
-        found = compare_searches(chosen, out, Pace(jobs, minutes), watcher, lambda line: watcher.line(line))
+        found = compare_searches(chosen, out, jobs, minutes, watcher, lambda line: watcher.line(line))
         show(console, found)

@@ -1,6 +1,6 @@
-"""Progress for people: bars on a terminal, plain lines elsewhere."""
+"""Progress and tables on the console: bars on a terminal, plain lines elsewhere."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,19 +19,21 @@ from rich.table import Table
 from rich.text import Text
 
 from fieldwise.core.records import Epoch, RunRecord
-from fieldwise.reports import dataset, markdown
+from fieldwise.core.watcher import Watcher
+from fieldwise.reports import dataset
+from fieldwise.reports.run import markdown
 
 if TYPE_CHECKING:
     from fieldwise.data.store import Dataset
 
 
 def new_console(stderr: bool = False) -> Console:
-    """A console that prints what it is given: names of users hold brackets and colons that mean nothing."""
+    """A console that prints text unchanged: names of users may hold brackets and colons."""
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
-class Bars:
-    """Draws one bar for the stage at work, and prints a line for every epoch."""
+class Bars(Watcher):
+    """Draws a bar for the current stage, and prints a line per epoch."""
 
     def __init__(self, console: Console, progress: Progress) -> None:
         self._console, self._progress = console, progress
@@ -39,27 +41,24 @@ class Bars:
         self._title = ""
 
     def begin(self, title: str, done: bool) -> None:
-        """A stage begins, or is skipped because it is done."""
+        """Prints that a stage begins, or that it is already complete."""
         self._clear()
         self._title = title
         self.line(f"{title}: {'already complete' if done else 'begins'}")
 
     def rows(self, what: str, done: int, total: int | None) -> None:
-        """So many rows of a preparation are through."""
+        """Moves the bar of a preparation."""
         self._draw(what, done, total)
 
     def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
-        """A step of an epoch is done."""
+        """Moves the bar of an epoch."""
         self._draw(f"{self._title}, epoch {epoch}", step, steps)
 
     def epoch(self, stage: str, epoch: Epoch) -> None:
-        """An epoch is done."""
+        """Prints the metrics of an epoch."""
         self._clear()
         loss = "" if epoch.loss is None else f"loss {epoch.loss:.4f}, "
         self.line(f"{self._title}, epoch {epoch.epoch}: {loss}validation AUC {epoch.auc:.4f}, {epoch.seconds:.1f} s")
-
-    def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
-        """Nothing: `fieldwise watch` shows it."""
 
     def _draw(self, what: str, done: int, total: int | None) -> None:
         if self._bar is None:
@@ -72,13 +71,13 @@ class Bars:
             self._bar = None
 
     def line(self, text: str) -> None:
-        """A line above the bar."""
+        """Prints a line above the bar."""
         self._console.print(text, soft_wrap=True)
 
 
 @contextmanager
 def watching() -> Iterator[tuple[Console, Bars]]:
-    """A console and a watcher that draws on it."""
+    """Yields a console and a watcher that draws on it."""
     console = new_console()
     progress = Progress(
         TextColumn("{task.description}", markup=False),
@@ -95,15 +94,15 @@ def watching() -> Iterator[tuple[Console, Bars]]:
 
 
 class _Rate(ProgressColumn):
-    """How many steps or rows a second."""
+    """Steps or rows per second."""
 
     def render(self, task: Task) -> Text:
-        """The speed, once there is one."""
+        """The speed, once it is known."""
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
 
 def show(console: Console, records: Sequence[RunRecord]) -> None:
-    """A run's final tables."""
+    """Prints the final tables of a run."""
     for record in records:
         title = f"Widths, budget {record.budget}, seed {record.seed}"
         table(console, title, markdown.WIDTH_HEADS, markdown.widths(record))
@@ -112,18 +111,21 @@ def show(console: Console, records: Sequence[RunRecord]) -> None:
 
 
 def describe_dataset(console: Console, data: "Dataset") -> None:
-    """A dataset's splits and fields, and how each field is made."""
+    """Prints a dataset's splits and fields, and the rule of each field."""
     rules = [{"rule": f.rule.values(), "length": f.length, "several": f.several} for f in data.encoder.fields]
-    table(console, f"{data.source}, label '{data.info['label']}'", dataset.SPLIT_HEADS, dataset.splits(data.info))
+    table(console, f"{data.source}, label '{data.info['label']}'", dataset.SPLIT_HEADS, dataset.split_rows(data.info))
     table(
-        console, "Fields; unknown and null of train/valid/test", dataset.FIELD_HEADS, dataset.fields(data.info, rules)
+        console,
+        "Fields; unknown and null of train/valid/test",
+        dataset.FIELD_HEADS,
+        dataset.field_rows(data.info, rules),
     )
     if data.info["skipped"]:
         console.print(f"{data.info['skipped']:,} bad rows were skipped.")
 
 
 def table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """One table, its cells as plain text."""
+    """Prints one table, its cells as plain text."""
     grid = Table(*heads, title=printable(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
     for row in rows:
         grid.add_row(*(Text(printable(cell)) for cell in row))
@@ -132,5 +134,5 @@ def table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Seq
 
 
 def printable(text: object) -> str:
-    """Text without what a terminal would obey."""
+    """The text with a space for each control character."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text))

@@ -1,4 +1,4 @@
-"""The commands that look: at a run, and at what there is to choose from."""
+"""The commands that show: a run, a dataset, and the names to choose from."""
 
 import ast
 import time
@@ -15,7 +15,7 @@ from fieldwise.cli.console import describe_dataset, new_console
 
 
 class Format(StrEnum):
-    """What a report can be written as."""
+    """Formats of a report."""
 
     html = "html"
     md = "md"
@@ -25,24 +25,20 @@ class Format(StrEnum):
 def report(
     out: Annotated[Path, typer.Argument(help="The folder of a run or of a comparison.")],
     format_: Annotated[
-        Format | None, typer.Option("--format", help="One format; without it the page, and the tables on the terminal.")
+        Format | None, typer.Option("--format", help="One format; default: the page, and the tables on the terminal.")
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(help="Another run, to set its pretrained columns beside this one's.")
+        Path | None, typer.Option(help="Another run, whose pretrained columns are compared with this one's.")
     ] = None,
 ) -> None:
     """Write report.html of a run or comparison, and print its tables; or write it as md or as png figures."""
-    from fieldwise.reports import write
+    from fieldwise.pipeline.report import report as write_report
 
     console = new_console(stderr=True)
-    written = write.FORMATS[format_ or "html"](out, against)
-    tables = format_ == Format.md
-    if format_ is None and write.has_tables(out):
-        written = write.Written([*write.md(out).paths, *written.paths], written.notices)
-        tables = True
+    written = write_report(out, format_.value if format_ else None, against)
     for notice in written.notices:
         console.print(f"fieldwise: {notice}", soft_wrap=True)
-    if tables:
+    if written.paths[0].suffix == ".md":
         typer.echo(written.paths[0].read_text(encoding="utf-8"))
     for path in written.paths:
         typer.echo(f"Report: {path}")
@@ -50,26 +46,26 @@ def report(
 
 def watch(
     out: Annotated[Path, typer.Argument(help="The run folder.")],
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Show the state now, and stop.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show the current state, and exit.")] = False,
 ) -> None:
     """Watch a running search: live columns against the target, validation AUC, widths per field.
 
-    Ends when the run does, or when nobody works on it.
+    Ends when the run ends, or when no process works on it.
     """
     from rich.live import Live
 
     from fieldwise.core.errors import RunError
     from fieldwise.core.lock import holder
-    from fieldwise.reports import journal
-    from fieldwise.reports.watch import abandoned, frame
+    from fieldwise.reports.run import journal
+    from fieldwise.reports.run.watch import abandoned, frame
 
     if not out.is_dir():
-        raise RunError(f"'{out}' is no run folder. Name a folder that `fieldwise run --out` works in.")
+        raise RunError(f"'{out}' is no run folder. Name the --out folder of a running `fieldwise run`.")
     console = new_console()
 
     def picture() -> RenderableType:
-        return frame(journal.read(out), rows=max(5, console.height - 12), width=console.width)
+        return frame(journal.read_metrics(out), rows=max(5, console.height - 12), width=console.width)
 
     def at_work() -> bool:
         return not journal.finished(out) and holder(out) is not None
@@ -82,18 +78,18 @@ def watch(
                 time.sleep(every)
                 live.update(picture(), refresh=True)
     if not journal.finished(out) and holder(out) is None:
-        console.print(abandoned(out, journal.read(out)), soft_wrap=True)
+        console.print(abandoned(out, journal.read_metrics(out)), soft_wrap=True)
 
 
 def describe(dataset: Annotated[Path, typer.Argument(help="The dataset folder.")]) -> None:
-    """Show a dataset's fields: cardinalities, label rate, unknown and null shares of each split."""
+    """Show a dataset's fields: cardinalities, label rate, unknown and null percentages of each split."""
     from fieldwise.data.store import Dataset
 
     describe_dataset(new_console(), Dataset.open(dataset))
 
 
 def list_() -> None:
-    """Show the sources, models, gates, searches and presets there are."""
+    """List the sources, models, gates, searches and presets."""
     from fieldwise.data import SOURCES
     from fieldwise.gates import GATES
     from fieldwise.models import MODELS
@@ -103,7 +99,8 @@ def list_() -> None:
     table = Table("kind", "name", "what it is", box=None)
     for kind, names in {"source": SOURCES, "model": MODELS, "gate": GATES, "search": SEARCHES}.items():
         for name, path in names.items():
-            table.add_row(kind, name, _summary(path))
+            # the class of a gated search is made from its gate's, so it has no source of its own to read
+            table.add_row(kind, name, _summary(GATES.get(name, path) if kind == "search" else path))
     for name in PRESETS:
         table.add_row("preset", name, text_of(name).splitlines()[0].removeprefix("# "))
     new_console().print(table)

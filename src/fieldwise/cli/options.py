@@ -1,4 +1,4 @@
-"""The options that commands share, and how they become settings."""
+"""Options that commands share, and their conversion to settings."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,34 +8,38 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import Trusted
+from fieldwise.core.registry import Trusted
 from fieldwise.core.settings import Values, override, read_toml
 
 if TYPE_CHECKING:
-    from fieldwise.run_settings import RunSettings
+    from fieldwise.pipeline.settings import RunSettings
 
 SettingsFile = Annotated[
-    Path | None, typer.Argument(help="A TOML file; without it, that of the run folder, or the defaults.")
+    Path | None, typer.Argument(help="A TOML file; default: the settings.toml of --out, else the defaults.")
 ]
-PresetName = Annotated[str | None, typer.Option("--preset", help="Settings that lie below your own; see `list`.")]
-Out = Annotated[Path, typer.Option(help="The run folder: made, or gone on with.")]
-Source = Annotated[str | None, typer.Option(help="\\[data] name: where rows come from; see `list`.")]
-Raw = Annotated[Path | None, typer.Option(help="\\[data] raw: the source's file or folder.")]
-Label = Annotated[str | None, typer.Option(help="\\[data] label: the column of clicks, for the source `table`.")]
-BadRows = Annotated[str | None, typer.Option(help="\\[data] bad_rows: stop at rows that cannot be read, or skip them.")]
+PresetName = Annotated[str | None, typer.Option("--preset", help="Named settings, which yours override; see `list`.")]
+Out = Annotated[Path, typer.Option(help="The run folder: created, or resumed.")]
+Source = Annotated[str | None, typer.Option(help="\\[data] name: the source of rows; see `list`.")]
+Raw = Annotated[Path | None, typer.Option(help="\\[data] raw: the file or folder of the source.")]
+Label = Annotated[str | None, typer.Option(help="\\[data] label: the click column, for the source `table`.")]
+BadRows = Annotated[
+    str | None, typer.Option(help="\\[data] bad_rows: `stop` at rows that cannot be read, or `skip` them.")
+]
 EngineName = Annotated[str | None, typer.Option("--engine", help="\\[engine] name: auto, arrow, duckdb or spark.")]
 Master = Annotated[str | None, typer.Option(help="\\[engine] master: the Spark cluster, such as spark://host:7077.")]
-DatasetFolder = Annotated[Path | None, typer.Option("--dataset", help="A dataset that `prepare` made.")]
+DatasetFolder = Annotated[Path | None, typer.Option("--dataset", help="A dataset folder of `prepare`.")]
 ModelName = Annotated[str | None, typer.Option("--model", help="\\[model] name; see `list`.")]
 SearchName = Annotated[str | None, typer.Option("--search", help="\\[search] name; see `list`.")]
 Budgets = Annotated[
-    list[str] | None, typer.Option("--budget", help="28, '27k parameters', '1 MiB', 25%; may be repeated.")
+    list[str] | None, typer.Option("--budget", help="Upper bound: 28, '27k parameters', '1 MiB', 25%; may be repeated.")
 ]
-Align = Annotated[int | None, typer.Option(min=1, help="Widths in multiples; TorchRec's sharded tables need 4.")]
-Seeds = Annotated[list[int] | None, typer.Option("--seed", help="May be repeated.")]
+Align = Annotated[
+    int | None, typer.Option(min=1, help="Widths are multiples of this; TorchRec's sharded tables need 4.")
+]
+Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Random seed, 0 or more; may be repeated.")]
 DeviceName = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")]
 TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Write TensorBoard events too, into the run folder (extra `tensorboard`).")
+    bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run folder (extra `tensorboard`).")
 ]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="table.key=value; may be repeated.")]
 
@@ -54,13 +58,13 @@ HOMES: Final = {
     "seeds": ("run", "seeds"),
     "device": ("run", "device"),
 }
-"""Which setting each flag stands for."""
+"""The table and key that each flag sets."""
 
 
 def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> tuple[Values, Trusted]:
-    """The settings file, or the run folder's, or nothing, with flags laid over; and which classes may be imported.
+    """The tables of the settings file, else of the run folder, overridden by flags; and which classes may be imported.
 
-    What the command names itself, and a settings file that it names, is the user's word. The folder's own file is not.
+    Names in the command, and in a settings file that it names, are trusted. Names in the run folder's own file are not.
     """
     remembered, trusted = out / "settings.toml" if out else None, None
     if file is None and remembered and remembered.exists():
@@ -76,21 +80,21 @@ def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **fla
             if not isinstance(inner, dict):
                 raise SettingsError(f"[{table}] must be a table, got {inner!r}. Write [{table}] in '{file}'.")
             if key == "name" and inner.get("name", value) != value:
-                inner.clear()  # another method: the old one's settings do not apply to it
+                inner.clear()  # another class: the settings of the old one do not apply
             inner[key] = str(value) if isinstance(value, Path) else value
     return override(values, sets or []), trusted
 
 
 def settings_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> "RunSettings":
-    """The settings file, or the run folder's, or the defaults, with flags laid over."""
+    """Settings from the settings file, else from the run folder, else the defaults, overridden by flags."""
     values, trusted = tables_of(file, out, sets, **flags)
-    from fieldwise.run_settings import RunSettings
+    from fieldwise.pipeline.settings import RunSettings
 
     return RunSettings.parse(values, trusted)
 
 
 def _words(value: Any) -> Iterator[str]:
-    """Every text in plain values, the keys of tables too."""
+    """Every string in plain values, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
@@ -101,7 +105,7 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def aligned(settings: "RunSettings", align: int | None) -> "RunSettings":
-    """The settings with widths in multiples under every budget, where that is asked for."""
+    """The settings with `align` set in every budget, unless it is None."""
     if align is None:
         return settings
     budgets = tuple(dict.fromkeys(replace(budget, align=align) for budget in settings.run.budgets))

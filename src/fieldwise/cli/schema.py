@@ -10,7 +10,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from fieldwise.core.files import write_text
-from fieldwise.core.names import resolve
+from fieldwise.core.registry import resolve
 
 Node = dict[str, Any]
 
@@ -48,7 +48,7 @@ def run_schema() -> Node:
 
 def comparison_schema() -> Node:
     """The schema of a settings file for `fieldwise compare`."""
-    from fieldwise.compare_settings import Compare
+    from fieldwise.comparison.settings import Compare
     from fieldwise.models import MODELS
     from fieldwise.searches import SEARCHES
 
@@ -66,16 +66,16 @@ def comparison_schema() -> Node:
 def _shared(file: "_File") -> Node:
     """The tables that both kinds of file have."""
     from fieldwise.data import SOURCES
-    from fieldwise.data.split import NAMES
+    from fieldwise.data.split import SPLIT_RULES
+    from fieldwise.pipeline.settings import Run
     from fieldwise.presets import PRESETS
-    from fieldwise.run_settings import Run
     from fieldwise.train.stages import Pretrain, Retrain
 
     return {
         "preset": {"enum": list(PRESETS), "description": "Named settings below those of this file."},
         "run": file.table("run", Run),
         "data": file.named("data", SOURCES, "planted"),
-        "split": file.named("split", NAMES, "random"),
+        "split": file.named("split", SPLIT_RULES, "random"),
         "pretrain": file.table("pretrain", Pretrain),
         "retrain": file.table("retrain", Retrain),
     }

@@ -1,4 +1,4 @@
-"""The commands for what comes after a search: predict, hand over, measure."""
+"""The commands for serving: predict, export, benchmark."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -17,15 +17,15 @@ ModelFolder = Annotated[
 
 OwnModel = Annotated[
     str | None,
-    typer.Option("--model", help="package.module:Class of a model that is not the library's; runs its code."),
+    typer.Option("--model", help="package.module:Class of a model outside the library; this runs its code."),
 ]
 
 
 def own_class(name: str | None) -> "type[Model] | None":
-    """The class that the user names."""
+    """The model class that the user names, or None."""
     if name is None:
         return None
-    from fieldwise.core.names import resolve
+    from fieldwise.core.registry import resolve
     from fieldwise.models import MODELS
 
     return resolve("model", MODELS, name)
@@ -36,13 +36,15 @@ def predict(
     raw: Annotated[Path, typer.Argument(help="CSV, TSV or Parquet: a file, a folder or a glob.", metavar="FILE")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .csv, .tsv or .parquet.")],
     keep: Annotated[list[str] | None, typer.Option(help="A column to copy to the output; may be repeated.")] = None,
-    header: Annotated[str | None, typer.Option(help="Column names, between commas, of text without a header.")] = None,
+    header: Annotated[
+        str | None, typer.Option(help="Comma-separated column names, for text files without a header.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     own: OwnModel = None,
 ) -> None:
-    """Predict the clicks of raw rows, however many, with an exported model."""
+    """Predict click probabilities of raw rows with an exported model, in constant memory."""
     from fieldwise.exports.folder import load
-    from fieldwise.exports.predict import predict as predict_file
+    from fieldwise.exports.predict import predict_file
 
     names = header.split(",") if header else []
     with watching() as (console, watcher):
@@ -51,7 +53,7 @@ def predict(
 
 
 class Target(StrEnum):
-    """What a model can be exported to."""
+    """Formats that a model can be exported to."""
 
     onnx = "onnx"
     pt2 = "pt2"
@@ -65,12 +67,12 @@ class Target(StrEnum):
 
 def export(
     model: ModelFolder,
-    to: Annotated[Target, typer.Option(help="A graph, a model repository, or another library's config.")],
+    to: Annotated[Target, typer.Option(help="A graph, a model repository, or the configuration of another library.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")],
-    align: Annotated[int, typer.Option(min=1, help="Hand widths over in multiples, padded with zeros.")] = 1,
+    align: Annotated[int, typer.Option(min=1, help="Pad widths with zeros to multiples of this.")] = 1,
     own: OwnModel = None,
 ) -> None:
-    """Export a model for serving (onnx, pt2, triton), or its widths for another library."""
+    """Export a model for serving (onnx, pt2, triton), or its widths to another library."""
     from fieldwise.exports.targets import export_to
 
     written, console = export_to(to, model, out, align, own_class(own)), new_console()
@@ -89,22 +91,22 @@ def export(
 
 def bench_serve(
     model: ModelFolder,
-    seconds: Annotated[float, typer.Option(min=0.01, help="For each batch size.")] = 2.0,
-    threads: Annotated[int, typer.Option(min=1, help="Cores for one prediction.")] = 1,
-    json: Annotated[Path | None, typer.Option(help="Write the numbers to this file too.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Seconds per batch size.")] = 2.0,
+    threads: Annotated[int, typer.Option(min=1, help="Threads per prediction.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Also write the numbers to this file.")] = None,
     own: OwnModel = None,
 ) -> None:
-    """Measure latency, memory and disk of the full against the compact model, in every runtime."""
+    """Measure latency, memory and disk of the compact model against the full one, in every runtime."""
+    from fieldwise.bench.serve import bench
     from fieldwise.core.files import write_json
-    from fieldwise.exports.bench import bench
-    from fieldwise.reports.serving import HEADS, rows
+    from fieldwise.reports.serving import HEADS, serving_rows
 
     console = new_console()
     with console.status("measuring") as status:
         say = lambda what: status.update(f"measuring {what}")  # noqa: E731
         found = bench(model, seconds, threads, say=say, model=own_class(own))
     title = f"Serving on {threads} core(s), ids to probabilities: sizes in MiB, p50 / p99 of a batch in ms"
-    table(console, title, HEADS, rows(found.to_json()))
+    table(console, title, HEADS, serving_rows(found.to_json()))
     for line in found.missing:
         console.print(f"Not measured: {line}", soft_wrap=True)
     if json:

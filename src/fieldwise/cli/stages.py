@@ -1,4 +1,4 @@
-"""The commands that work: one stage each, or all of them."""
+"""The commands of the stages: one each, and one that runs them all."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,14 +28,14 @@ from fieldwise.cli.options import (
     aligned,
     settings_of,
 )
+from fieldwise.core.watcher import Watcher, Watchers
 
 if TYPE_CHECKING:
-    from fieldwise.run_folder import Watcher
-    from fieldwise.run_settings import RunSettings
+    from fieldwise.pipeline.settings import RunSettings
 
 
 def prepare(
-    out: Annotated[Path, typer.Option(help="The dataset folder to make.")],
+    out: Annotated[Path, typer.Option(help="The dataset folder to create.")],
     settings: SettingsFile = None,
     source: Source = None,
     raw: Raw = None,
@@ -49,7 +49,7 @@ def prepare(
     chosen = settings_of(
         settings, None, set_, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine, master=master
     )
-    from fieldwise import pipeline
+    from fieldwise.pipeline import stages as pipeline
 
     with watching() as (console, watcher):
         data = pipeline.prepare(chosen, out, watcher)
@@ -135,12 +135,12 @@ def run(
     set_: Sets = None,
     tensorboard: TensorBoard = False,
 ) -> None:
-    """All stages in order; the same command goes on where it was stopped."""
+    """Run all stages in order; the same command resumes an interrupted run."""
     chosen = settings_of(
         settings, out, set_, preset=preset, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine,
         master=master, dataset=dataset, model=model, search=search, budgets=budget, seeds=seed, device=device,
     )  # fmt: skip
-    from fieldwise import pipeline
+    from fieldwise.pipeline import stages as pipeline
 
     with watching() as (console, watcher):
         records = pipeline.run(aligned(chosen, align), out, _also(watcher, out, tensorboard))
@@ -150,7 +150,7 @@ def run(
 
 
 def _stage(verb: str, settings: "RunSettings", out: Path, tensorboard: bool) -> None:
-    from fieldwise import pipeline
+    from fieldwise.pipeline import stages as pipeline
 
     verbs = {"pretrain": pipeline.pretrain, "search": pipeline.search, "retrain": pipeline.retrain}
     with watching() as (console, watcher):
@@ -158,11 +158,10 @@ def _stage(verb: str, settings: "RunSettings", out: Path, tensorboard: bool) -> 
         console.print(f"{verb} is complete in {out}", soft_wrap=True)
 
 
-def _also(watcher: "Watcher", out: Path, tensorboard: bool) -> "Watcher":
-    """The watcher, and TensorBoard beside it where it is asked for."""
+def _also(watcher: Watcher, out: Path, tensorboard: bool) -> Watcher:
+    """The watcher, plus one that writes TensorBoard events if `tensorboard` is set."""
     if not tensorboard:
         return watcher
-    from fieldwise.reports.events import Events
-    from fieldwise.run_folder import Several
+    from fieldwise.reports.run.events import Events
 
-    return Several((watcher, Events(out / "tensorboard")))
+    return Watchers(watcher, Events(out / "tensorboard"))

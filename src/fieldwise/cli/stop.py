@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM: one line that says what the same command does, and the signal's exit code.
+"""Handles Ctrl-C and SIGTERM: prints one line about running the command again, and exits with the signal's code.
 
-A signal becomes an exception, so that nothing half-written stays. Not so while modules are imported, where compiled
-code may not survive one: then this process ends at once, or, where it must clear something first, after the import.
-A second signal ends it at once.
+A signal becomes an exception, so that partial files are removed. During an import it does not, since compiled code may
+not survive one: the process then exits immediately or, if it must remove files first, after the import. A second
+signal exits immediately.
 """
 
 import os
@@ -19,11 +19,11 @@ _RESUMES: Final = "Run the same command again to resume from the last complete e
 LINES: Final = {
     **dict.fromkeys(("run", "pretrain", "search", "retrain", "compare"), _RESUMES),
     "prepare": "No dataset was written. Run the same command again to start over.",
-    "predict": "The output file is as it was. Run the same command again to start over.",
+    "predict": "The output file is unchanged. Run the same command again to start over.",
     "export": "The export may be incomplete. Run the same command again to start over.",
-    "watch": "The run itself is not.",
+    "watch": "The run itself continues.",
 }
-"""What is true of each command that is stopped."""
+"""The second sentence of the line, per command."""
 _LATER: Final = 0.05
 
 
@@ -32,7 +32,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class Stop:
-    """Hears the signals that end a command."""
+    """Handles the signals that stop a command."""
 
     def __init__(self, command: str) -> None:
         self._line = " ".join(["fieldwise: stopped.", *filter(None, [LINES.get(command)])]) + "\n"
@@ -40,33 +40,33 @@ class Stop:
         self._hook = sys.unraisablehook
         self._due = False
         self.by: int | None = None
-        """The signal that was heard."""
+        """The signal that was received."""
 
     def listen(self) -> None:
-        """Begins to hear; a signal that is ignored, as under nohup, stays so."""
+        """Installs the handlers; a signal that is ignored, as under nohup, stays ignored."""
         if threading.current_thread() is not threading.main_thread():
             return
         sys.unraisablehook = self._unraisable
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._hear)
+                self._before[number] = signal.signal(number, self._handle)
 
     def forget(self) -> None:
-        """Hears no more; signals mean what they meant before."""
+        """Restores the previous handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before.clear()
         sys.unraisablehook = self._hook
 
     def end(self) -> NoReturn:
-        """Says the line, and exits."""
+        """Prints the line, and exits."""
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # nobody reads it any more
+            with suppress(OSError, ValueError):  # the reader is gone
                 stream.flush()
-        self._say()
+        self._print()
         sys.exit(128 + (self.by or signal.SIGINT))
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         again, self._due = self._due, False
         if self.by is not None and not again:
             self._end_now()
@@ -74,12 +74,12 @@ class Stop:
         if _importing(frame):
             if not unfinished:
                 self._end_now()
-            self._say_again()
+            self._repeat()
             return
         raise Stopped
 
-    def _say_again(self) -> None:
-        """Sends the same signal once more, a moment later."""
+    def _repeat(self) -> None:
+        """Sends the same signal again after a short delay."""
         later = threading.Timer(_LATER, self._send)
         later.daemon = True
         later.start()
@@ -89,23 +89,23 @@ class Stop:
         self._due = True
         main = threading.main_thread().ident
         if main is not None and hasattr(signal, "pthread_kill"):
-            signal.pthread_kill(main, self.by)  # it may be waiting, from which only a signal of its own wakes it
+            signal.pthread_kill(main, self.by)  # only a signal to the main thread interrupts its wait
         else:
             signal.raise_signal(self.by)
 
     def _unraisable(self, lost: Any) -> None:
-        """Python has lost an exception; where it was the signal's, it is raised again."""
+        """Repeats the signal if Python dropped its exception, for example in a destructor."""
         if isinstance(lost.exc_value, Stopped):
-            self._say_again()
+            self._repeat()
         else:
             self._hook(lost)
 
     def _end_now(self) -> NoReturn:
-        """Says the line, unless it was said, and ends without clearing anything: all files stand being killed."""
-        self._say("\x1b[?25h" if sys.stderr.isatty() else "")  # a progress bar hides the cursor
+        """Prints the line, unless it was printed, and exits without cleanup; files survive being killed."""
+        self._print("\x1b[?25h" if sys.stderr.isatty() else "")  # shows the cursor, which a progress bar hides
         os._exit(128 + (self.by or signal.SIGINT))
 
-    def _say(self, before: str = "") -> None:
+    def _print(self, before: str = "") -> None:
         line, self._line = self._line, ""
         with suppress(OSError):
             os.write(2, (before + line).encode())

@@ -1,1 +1,1 @@
-"""Plain values, no torch and no files: what every other part speaks in."""
+"""Plain values that every other package uses; no torch."""

@@ -26,17 +26,17 @@ _FORMS: Final = "28 columns, 27k parameters, 512 KiB, 1 MB float16, 25% paramete
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most this many columns, parameters or bytes, or at most a share of the full model's."""
+    """At most this many columns, parameters or bytes, or at most this percentage of the full model's."""
 
     amount: float
-    """How many, or the share in percent."""
+    """The bound, an integer; with `share`, a percentage above 0, at most 100."""
     unit: Unit = "columns"
     share: bool = False
     """Whether `amount` is a percentage of the full size."""
     dtype: str = "float32"
-    """How a number is stored; it matters for bytes alone."""
+    """The stored type of each number; only bytes depend on it."""
     align: int = 1
-    """Widths are multiples of it; a field that is narrower, or no multiple, may also stay whole."""
+    """Widths are multiples of this; a field may also keep its full width, multiple or not."""
 
     def __post_init__(self) -> None:
         if self.unit not in get_args(Unit):
@@ -49,23 +49,23 @@ class Budget:
         if not 0 < self.amount <= top or math.isinf(self.amount):
             allowed = "above 0%, at most 100%" if self.share else "above 0"
             got = f"{self.amount:g}{'%' * self.share} {self.unit}"
-            raise BudgetError(f"Budget of {got}. Allowed: {allowed}. Say it as one of: {_FORMS}.")
+            raise BudgetError(f"Budget of {got}. Allowed: {allowed}. Write it like one of: {_FORMS}.")
         if not self.share and self.amount != int(self.amount):
-            raise BudgetError(f"Budget of {self.amount} {self.unit}. Allowed: a whole number of them.")
+            raise BudgetError(f"Budget of {self.amount} {self.unit}. Allowed: an integer. Round it down.")
 
     @classmethod
     def columns(cls, amount: int) -> "Budget":
-        """At most so many embedding columns over all fields."""
+        """At most `amount` embedding columns over all fields."""
         return cls(amount, "columns")
 
     @classmethod
     def parameters(cls, amount: int) -> "Budget":
-        """At most so many numbers in the embedding tables."""
+        """At most `amount` numbers in the embedding tables."""
         return cls(amount, "parameters")
 
     @classmethod
     def bytes(cls, amount: int, dtype: str = "float32") -> "Budget":
-        """At most so many bytes of embedding tables, each number stored as `dtype`."""
+        """At most `amount` bytes of embedding tables, each number stored as `dtype`."""
         return cls(amount, "bytes", dtype=dtype)
 
     @classmethod
@@ -80,7 +80,7 @@ class Budget:
             return text
         found = _TEXT.fullmatch(str(text).strip())
         if found is None:
-            raise BudgetError(f"Budget '{text}' is not understood. Say it as one of: {_FORMS}.")
+            raise BudgetError(f"Budget '{text}' is not understood. Write it like one of: {_FORMS}.")
         share = found["percent"] is not None
         amount = float(found["amount"].replace("_", "")) * _SCALES[found["scale"].lower()]
         word = (found["unit"] or "").lower()
@@ -104,13 +104,13 @@ class Budget:
         return str(self).replace("%", "pct").replace(" ", "-")
 
     def costs(self, layout: Layout) -> NDArray[np.int64]:
-        """What keeping each column costs, in the budget's unit, (S,)."""
+        """The cost of each column in the budget's unit, (S,)."""
         if self.unit == "columns":
             return np.ones(layout.columns, dtype=np.int64)
         return layout.rows * (ITEM_BYTES[self.dtype] if self.unit == "bytes" else 1)
 
     def limit(self, layout: Layout) -> int:
-        """The bound as a whole number; refuses one that no column fits or that exceeds the full size."""
+        """The bound as an integer; refuses one below the cheapest column or above the full size."""
         costs = self.costs(layout)
         full = int(costs.sum())
         least = min(int(costs[s]) * min(w, self.align) for s, w in zip(layout.starts, layout.widths, strict=False) if w)
@@ -129,15 +129,15 @@ class Budget:
         return limit
 
     def fixed(self, layout: Layout) -> "Budget":
-        """The same bound as a number, so that it means the same for a narrower model."""
+        """The same bound as a number instead of a percentage, so that it stays the same for a narrower model."""
         return replace(self, amount=self.limit(layout), share=False)
 
     def within(self, layout: Layout) -> "Budget":
-        """The same number, or the size of a model that is smaller already."""
+        """The same bound, lowered to the full size of a model that is already smaller."""
         return replace(self, amount=min(self.amount, int(self.costs(layout).sum())))
 
     def aligned(self, full: Layout, widths: tuple[int, ...]) -> tuple[int, ...]:
-        """Widths raised to the next that `align` allows."""
+        """The widths rounded up to the next that `align` allows."""
         return tuple(min(most, -(-w // self.align) * self.align) for most, w in zip(full.widths, widths, strict=True))
 
 
@@ -147,4 +147,4 @@ BudgetText = Annotated[
     PlainSerializer(str),
     WithJsonSchema({"type": ["string", "number"], "description": f"A budget: {_FORMS}."}),
 ]
-"""A budget as a setting: text in files, a Budget in Python."""
+"""A budget as a setting: text in files, a `Budget` in Python."""

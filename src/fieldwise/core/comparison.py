@@ -1,4 +1,4 @@
-"""What a comparison of searches leaves behind; `comparison.json` is one `Comparison`, readable without the library."""
+"""Records of a comparison; `comparison.json` is one `Comparison`, readable without the library."""
 
 from typing import Any, Literal
 
@@ -7,7 +7,7 @@ from fieldwise.core.records import Record, RunRecord
 FORMAT: Literal["fieldwise-comparison/1"] = "fieldwise-comparison/1"
 
 
-class Cell(Record):
+class CellRecord(Record):
     """One method at one budget, on one model, with one seed."""
 
     model: str
@@ -17,15 +17,15 @@ class Cell(Record):
     budget: str
     seed: int
     state: Literal["complete", "failed", "open"]
-    """open: not run yet; the same command goes on with it."""
+    """open: not run yet; the same command resumes with it."""
     error: str | None = None
-    """One line, where it failed."""
+    """One line, if it failed."""
     uses_pretrained: bool
-    """Whether the pretrained full model is needed: the search begins from it, or the retraining learns from it."""
+    """Whether the search starts from the pretrained full model, or the retraining distills it."""
     search_memory: int | None = None
-    """Peak bytes of the search alone."""
+    """Peak bytes of the search only."""
     record: RunRecord | None = None
-    """The whole line of the results table, once complete."""
+    """The line of the results table, once complete."""
 
 
 class PairedTest(Record):
@@ -39,9 +39,9 @@ class PairedTest(Record):
     wilcoxon: float
     """p of Wilcoxon's signed-rank test."""
     t_holm: float
-    """The t-test's p, corrected for all comparisons of the table (Holm)."""
+    """p of the t-test, corrected for all tests of the table (Holm)."""
     wilcoxon_holm: float
-    """Wilcoxon's p, corrected likewise."""
+    """p of Wilcoxon's test, corrected the same way."""
 
 
 class Row(Record):
@@ -54,30 +54,30 @@ class Row(Record):
     auc: float
     """Mean test AUC."""
     auc_std: float | None
-    """Standard deviation of a sample; none for one seed."""
+    """Sample standard deviation; None for one seed."""
     log_loss: float
     embedding: float
-    """Mean numbers in the embedding tables."""
+    """Mean count of numbers in the embedding tables."""
     nonzeros: float | None
-    """Mean numbers that an unstructured layout would store, where the method is unstructured."""
+    """Mean count of numbers that a sparse layout stores; None for structured methods."""
     dense: float | None
-    """Mean numbers that a dense layout of the unstructured result would store."""
+    """Mean count of numbers that a dense layout of the unstructured result stores."""
     uses_pretrained: bool
     search_seconds: float
     search_share: float
-    """Search seconds by the seconds of one plain training of the full model."""
+    """Search seconds divided by the seconds of one training of the full model."""
     total_share: float
-    """The same for everything: the pretraining where it is used, search and retraining."""
+    """The same ratio for all stages: pretraining if it is used, search and retraining."""
     search_memory: int
-    """Peak bytes of the search, the largest of the seeds."""
+    """Peak bytes of the search, the maximum over the seeds."""
     test: PairedTest | None
-    """Against the baseline; none for the baseline itself, and below two common seeds."""
+    """Test against the baseline; None for the baseline itself and below two common seeds."""
     front: bool
-    """Whether no other row of the model, nor the full model, has a better AUC with no more parameters."""
+    """Pareto-optimal: no other row of the model, nor the full model, has a better AUC with no more parameters."""
 
 
 class Full(Record):
-    """The full model, trained plainly: what every row is measured by."""
+    """The full model after pretraining, the reference of every row."""
 
     model: str
     seeds: list[int]
@@ -89,19 +89,19 @@ class Full(Record):
 
 
 class Comparison(Record):
-    """Every cell, and what they say together."""
+    """Every cell, and the statistics over them."""
 
     format: Literal["fieldwise-comparison/1"] = FORMAT
     settings: dict[str, Any]
     """The resolved settings file."""
     jobs: int
-    """Processes side by side while the cells ran; seconds are to be read with it."""
+    """Parallel processes while the cells ran; they affect the seconds."""
     baseline: str
     comparisons: int
-    """How many tests the corrections are for."""
+    """Number of tests that the p-values are corrected for."""
     full: list[Full]
     rows: list[Row]
-    cells: list[Cell]
+    cells: list[CellRecord]
 
     @property
     def complete(self) -> bool:

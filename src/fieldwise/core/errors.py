@@ -1,18 +1,18 @@
-"""What can go wrong by the user's hand; the command line shows these as one line and exits with 2.
+"""Errors that a user can fix; the command line shows each as one line and exits with 2.
 
 FieldwiseError
 ├── SettingsError   a setting, name or flag that is not understood
 ├── BudgetError     a size that cannot be met
 ├── MaskError       kept columns that do not fit their fields
 ├── DataError       raw rows or a dataset folder that cannot be used
-├── RunError        a run folder that is incomplete, damaged or made otherwise
-├── DiskError       a folder that has no room left
-└── TrainingError   a training that cannot go on
+├── RunError        a run folder that is incomplete, damaged or made with other settings
+├── DiskError       a disk that is full
+└── TrainingError   a training that cannot continue
 """
 
 
 class FieldwiseError(Exception):
-    """A mistake the user can mend. Says what, what was got, what is allowed and what to do."""
+    """An error the user can fix. The message says what is wrong, what was given, what is allowed and what to do."""
 
 
 class SettingsError(FieldwiseError, ValueError):
@@ -24,7 +24,7 @@ class BudgetError(FieldwiseError, ValueError):
 
 
 class MaskError(FieldwiseError, ValueError):
-    """Kept columns that do not fit the fields they are meant for."""
+    """Kept columns that do not fit their fields."""
 
 
 class DataError(FieldwiseError):
@@ -36,8 +36,8 @@ class RunError(FieldwiseError):
 
 
 class DiskError(FieldwiseError):
-    """A folder that has no room left for what must be written."""
+    """A disk that is too full to write to."""
 
 
 class TrainingError(FieldwiseError):
-    """A training that cannot go on, such as a loss that is not a number."""
+    """A training that cannot continue, for example because its loss became NaN."""

@@ -1,4 +1,4 @@
-"""The one way a file is written: whole, or not at all."""
+"""Atomic writes: a file is written completely or not at all."""
 
 import errno
 import json
@@ -16,25 +16,25 @@ from zlib import crc32
 from fieldwise.core.errors import DiskError, FieldwiseError
 
 unfinished: Final[set[Path]] = set()
-"""Files of this process that something must still be done with before it may end."""
+"""Files that this process must replace or remove before it exits."""
 _END: Final = ".partial"
 _numbers: Final = count()
 _FULL: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-"""What the system says where no more can be written; libraries pass it on as text."""
+"""The system's messages for a full disk; libraries pass them on as text."""
 
 
 def full(error: BaseException) -> str | None:
-    """What the system says of a disk that is full, where this is such an error."""
+    """The system's message if the error means that the disk is full, else None."""
     if isinstance(error, OSError) and error.errno is not None and os.strerror(error.errno) in _FULL:
         return os.strerror(error.errno)
-    if isinstance(error, FieldwiseError):  # which may quote rows
+    if isinstance(error, FieldwiseError):  # its text may quote a user's rows
         return None
     return next((words for words in _FULL if words in str(error)), None)
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turns a full disk into one line that names the folder."""
+    """Raises `DiskError`, which names the folder, if the disk is full."""
     try:
         yield
     except Exception as error:
@@ -42,16 +42,16 @@ def writing(folder: Path) -> Iterator[None]:
         if reason is None:
             raise
         raise DiskError(
-            f"No room left at '{folder}' ({reason}). Free some there, then run the same command again."
+            f"No room left at '{folder}' ({reason}). Free some, then run the same command again."
         ) from error
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A neighbouring path to write to; it takes the place of `path` when the block ends well.
+    """Yields a temporary path in the same folder; it replaces `path` if the block succeeds.
 
-    No two writers share that path. Its mode is that of any new file, however the block writes it: safetensors, for
-    one, makes files that only their owner may read. What dead processes left half-written in the folder goes.
+    No two writers share that path. The file gets the default mode of new files, even from writers that restrict it,
+    such as safetensors. Partial files of dead processes are removed from the folder.
     """
     path = path.absolute()  # a name such as a:b is a file, not an address of a file system
     work = path.with_name(f".{path.name}.{_home()}-{os.getpid()}-{next(_numbers)}{_END}")
@@ -74,30 +74,30 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes text in UTF-8."""
+    """Writes text as UTF-8, atomically."""
     with replacing(path) as work:
         work.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a plain value as JSON."""
+    """Writes a plain value as JSON, atomically."""
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 @cache
 def _home() -> str:
-    """Where process ids mean what they mean here: this machine, and on Linux this container."""
+    """The scope of process ids: this machine and, on Linux, this container."""
     space = ""
     with suppress(OSError):
-        space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115, it is no path
+        space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115, not a path
     return f"{crc32(f'{node()} {space}'.encode()):08x}"
 
 
 @cache
 def _clear(folder: Path) -> None:
-    """Removes, once for each folder, the half-written files of processes that have died."""
+    """Removes partial files of dead processes, once per folder."""
     if os.name != "posix":
-        return  # elsewhere nobody can ask harmlessly whether a process lives
+        return  # other systems have no harmless check that a process is alive
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(".") and entry.name.endswith(_END)]
     for name in names:

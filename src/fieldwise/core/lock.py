@@ -1,6 +1,6 @@
-"""Who works in a folder: one process at a time, and others are told which.
+"""Folder locks: one process works in a folder at a time, and the error for others names it.
 
-The lock is the operating system's, so it ends with its process, however that ends. Beside it lies who holds it.
+The operating system holds the lock, so it ends with its process. A JSON file next to it names the holder.
 """
 
 import json
@@ -24,7 +24,7 @@ from fieldwise.core.files import unfinished, write_json
 LOCK: Final = ".lock"
 _TRIES: Final = 3
 _WAIT: Final = 0.3
-"""Seconds for which a lock is tried: `holder` of another process may have it for a moment."""
+"""Seconds to retry a lock: `holder` in another process may have it briefly."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Holder:
 
 
 @contextmanager
-def alone(folder: Path, *, beside: bool = False) -> Iterator[None]:
-    """While it lasts, no one else works in the folder; says who does, where one does.
+def exclusive(folder: Path, *, outside: bool = False) -> Iterator[None]:
+    """Locks a folder for this process; the error names the process that holds it.
 
-    With `beside`, the lock lies beside the folder, which then may be absent and stays as it is.
+    With `outside`, the lock file is next to the folder, which may be absent and is not touched.
     """
-    place = _place(folder, beside)
+    place = _place(folder, outside)
     made = [part for part in (place.parent, *place.parent.parents) if not part.exists()]
     place.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(place, timeout=_WAIT, thread_local=False)
@@ -56,27 +56,27 @@ def alone(folder: Path, *, beside: bool = False) -> Iterator[None]:
     except Timeout:
         raise RunError(
             f"'{folder}' is in use by {_read(place) or 'another process'}. "
-            "Wait until that ends, stop it, or name another --out."
+            "Wait until it ends, stop it, or choose another --out."
         ) from None
     unfinished.add(place)
     try:
         write_json(_about(place), asdict(Holder(os.getpid(), node(), this_command(), _now())))
         yield
     finally:
-        with suppress(OSError):  # while it is still ours, so that nobody else's goes
+        with suppress(OSError):  # while we hold the lock, so that no other process's file is removed
             _about(place).unlink(missing_ok=True)
             place.unlink(missing_ok=True)
         lock.release()
         unfinished.discard(place)
-        with suppress(OSError):  # one of them holds something
+        with suppress(OSError):  # a folder is not empty
             for part in made:
                 part.rmdir()
 
 
 def holder(folder: Path) -> Holder | str | None:
-    """Who works in a folder, in words where that is all that is known; None where nobody does."""
-    place = _place(folder, beside=False)
-    for _ in range(_TRIES):  # another that asks the same may have the lock for a moment
+    """The process that works in a folder, or text if its details are unknown; None if there is none."""
+    place = _place(folder, outside=False)
+    for _ in range(_TRIES):  # another `holder` call may have the lock briefly
         try:
             descriptor = os.open(place, os.O_RDONLY)
         except FileNotFoundError:
@@ -87,7 +87,7 @@ def holder(folder: Path) -> Holder | str | None:
             if lock_descriptor(descriptor, blocking=False):
                 return None
         except OSError:
-            break  # a file system that does not let readers ask
+            break  # the file system does not let readers lock
         finally:
             os.close(descriptor)
         time.sleep(_WAIT / 10)
@@ -95,13 +95,13 @@ def holder(folder: Path) -> Holder | str | None:
 
 
 def this_command() -> str:
-    """The command that this process was started with."""
+    """The command line of this process."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
-def _place(folder: Path, beside: bool) -> Path:
+def _place(folder: Path, outside: bool) -> Path:
     whole = folder.absolute()
-    return whole.parent / f".{whole.name}{LOCK}" if beside else whole / LOCK
+    return whole.parent / f".{whole.name}{LOCK}" if outside else whole / LOCK
 
 
 def _about(place: Path) -> Path:

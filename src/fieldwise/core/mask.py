@@ -13,7 +13,7 @@ from fieldwise.core.schema import Field, Layout, Schema
 
 FORMAT: Final = "fieldwise-mask/1"
 _COLUMNS: Final = 2**24
-"""Columns that a mask's file may claim."""
+"""Maximum columns of a mask read from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +22,23 @@ class Mask:
 
     full: Layout
     kept: tuple[tuple[int, ...], ...]
-    """For each field the kept columns, counted within the field, ascending."""
+    """The kept columns of each field, ascending; 0 is the first column of the field."""
 
     def __post_init__(self) -> None:
         if len(self.kept) != len(self.full.schema):
-            raise MaskError(f"Kept columns of {len(self.kept)} fields for {len(self.full.schema)} fields.")
+            raise MaskError(
+                f"Kept columns of {len(self.kept)} fields for {len(self.full.schema)} fields. Give one each."
+            )
         for name, width, kept in zip(self.full.schema.names, self.full.widths, self.kept, strict=True):
             if list(kept) != sorted(set(kept)) or (kept and not 0 <= kept[0] <= kept[-1] < width):
                 raise MaskError(f"Field '{name}' keeps {list(kept)}. Allowed: ascending columns from 0 to {width - 1}.")
 
     @classmethod
     def of(cls, full: Layout, vector: ArrayLike) -> "Mask":
-        """A mask from S zeros and ones; anything else is refused."""
+        """A mask from a vector of S zeros and ones; other values are refused."""
         values = np.asarray(vector)
         if values.shape != (full.columns,):
-            raise MaskError(f"A mask of shape {values.shape} for {full.columns} columns.")
+            raise MaskError(f"A mask of shape {values.shape} for {full.columns} columns. Give ({full.columns},).")
         if not np.isin(values, (0, 1)).all():
             raise MaskError(f"A mask with values {np.unique(values)[:5]}. Allowed: 0 and 1.")
         parts = np.split(values.astype(bool), full.starts[1:-1])
@@ -54,12 +56,12 @@ class Mask:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Kept columns of each field, counted."""
+        """Number of kept columns of each field."""
         return tuple(len(kept) for kept in self.kept)
 
     @property
     def columns(self) -> int:
-        """Kept columns of all fields, counted."""
+        """Number of kept columns of all fields."""
         return sum(self.widths)
 
     @property
@@ -69,28 +71,28 @@ class Mask:
 
     @property
     def indices(self) -> NDArray[np.int64]:
-        """The kept columns, counted over all S."""
+        """Indices of the kept columns among all S, ascending."""
         starts = self.full.starts
         parts = [np.asarray(kept, dtype=np.int64) + starts[j] for j, kept in enumerate(self.kept)]
         return np.concatenate(parts)
 
     @property
     def vector(self) -> NDArray[np.bool_]:
-        """One truth value per column of the full model, (S,)."""
+        """One boolean per column of the full model, (S,)."""
         values = np.zeros(self.full.columns, dtype=np.bool_)
         values[self.indices] = True
         return values
 
     def then(self, inner: "Mask") -> "Mask":
-        """This mask followed by one over its compact layout, as one mask over the full layout."""
+        """The composition with a mask over this mask's compact layout, as one mask over the full layout."""
         if inner.full != self.layout:
-            raise MaskError(f"Cannot follow widths {self.widths} by a mask over {inner.full.widths}.")
+            raise MaskError(f"Cannot compose a mask of widths {self.widths} with one over {inner.full.widths}.")
         values = np.zeros(self.full.columns)
         values[self.indices[inner.indices]] = 1
         return Mask.of(self.full, values)
 
     def to_json(self) -> dict[str, Any]:
-        """One readable entry per field."""
+        """The mask as plain values, one readable entry per field."""
         rows = zip(self.full.schema.to_json(), self.full.widths, self.kept, strict=True)
         fields = [{**field, "width": width, "kept": list(kept)} for field, width, kept in rows]
         return {"format": FORMAT, "columns": self.columns, "params": self.params, "fields": fields}
@@ -105,12 +107,12 @@ class Mask:
             fields = _Fields.model_validate(value).fields
             full = Layout(Schema(tuple(f.field() for f in fields)), tuple(f.width for f in fields))
             if full.columns > _COLUMNS:
-                raise MaskError(f"A mask over {full.columns} columns. Allowed: {_COLUMNS} at most.")
+                raise MaskError(f"A mask over {full.columns} columns. Allowed: at most {_COLUMNS}.")
             return cls(full, tuple(tuple(f.kept) for f in fields))
         except ValidationError as error:
-            raise MaskError(f"A damaged mask: {first_problem(error)}. Make it again by a search.") from error
+            raise MaskError(f"A damaged mask: {first_problem(error)}. Run the search again.") from error
         except DataError as error:
-            raise MaskError(f"A damaged mask: {error} Make it again by a search.") from error
+            raise MaskError(f"A damaged mask: {error} Run the search again.") from error
 
 
 class _Kept(BaseModel):

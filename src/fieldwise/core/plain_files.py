@@ -1,4 +1,4 @@
-"""Reads files that a stranger may have written: regular files of sane size, plain values within bounds."""
+"""Reads untrusted files: regular files of limited size, plain values of limited depth and size."""
 
 import errno
 import json
@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any, Final
 
 LIMIT: Final = 2**28
-"""Bytes that a file of plain values may have."""
+"""Maximum bytes of a file of plain values."""
 DEPTH: Final = 64
-"""How deep plain values may be nested."""
+"""Maximum nesting depth of plain values."""
 _LONE: Final = re.compile(r"\\u[dD][89a-fA-F]")
-"""What may be half of a character."""
+"""An escape that may be half of a surrogate pair."""
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Opens a regular file to read; anything else, such as a pipe or an endless device, is an OSError."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer
+    """Opens a regular file for reading; anything else, such as a pipe or a device, is an OSError."""
+    descriptor = os.open(
+        path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+    )  # opening a pipe would block until a writer comes
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -32,13 +34,13 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def check_regular(path: Path) -> int:
-    """The size of a regular file, for whoever opens it by name; anything else is an OSError."""
+    """The bytes of a regular file, to check before another library opens it; anything else is an OSError."""
     with open_regular(path) as file:
         return os.fstat(file.fileno()).st_size
 
 
 def read_text(path: Path, limit: int = LIMIT) -> str:
-    """The UTF-8 text of a regular file; OSError or ValueError where it is none or above the limit."""
+    """The UTF-8 text of a regular file; OSError or ValueError if it is not one or exceeds `limit` bytes."""
     with open_regular(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -47,7 +49,7 @@ def read_text(path: Path, limit: int = LIMIT) -> str:
 
 
 def read_json(path: Path, limit: int = LIMIT) -> Any:
-    """The plain value of a JSON file; OSError where it cannot be read, ValueError where it is not such a value."""
+    """The plain value of a JSON file; OSError if it cannot be read, ValueError if its text is not valid."""
     return parse_json(read_text(path, limit))
 
 
@@ -66,12 +68,12 @@ def check_safetensors(path: Path) -> None:
 
 
 def parse_json(text: str) -> Any:
-    """The plain value of JSON text; ValueError where it is none, is nested too deep, or holds NaN or too large numbers.
+    """The plain value of JSON text; ValueError if it is invalid, nested too deep, or holds NaN or too large numbers.
 
-    Whole numbers have at most 20 characters, so that they fit wherever they are put.
+    Integers have at most 20 characters, so that no caller overflows.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_whole)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_integer)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     check_plain(value)
@@ -81,7 +83,7 @@ def parse_json(text: str) -> Any:
 
 
 def check_plain(value: Any) -> None:
-    """Refuses, by a ValueError, nesting that would end a recursion, and what JSON has no word for."""
+    """Raises ValueError for nesting above `DEPTH`, dates, times, NaN and infinities."""
     level, depth = [value], 0
     while level:
         if depth > DEPTH:
@@ -108,7 +110,7 @@ def _finite(text: str) -> float:
     return value if math.isfinite(value) else _refuse(text[:20])
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     if len(text) > 20:
         raise ValueError(f"it holds a number of {len(text)} digits")
     return int(text)

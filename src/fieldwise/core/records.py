@@ -1,4 +1,4 @@
-"""What trainings, searches and runs leave behind, as plain values with a JSON form."""
+"""Records of trainings, searches and runs: plain values with a JSON form."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 
 class Record(BaseModel):
-    """Base of every record: frozen, and read back strictly."""
+    """Base of every record: immutable, and unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -16,14 +16,14 @@ class Record(BaseModel):
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first of an error's problems in one line: where, and what."""
+    """The first problem of an error in one line: its key and its message."""
     first = error.errors(include_input=False, include_url=False)[0]
     where = ".".join(map(str, first["loc"]))[:200]
     return " ".join(f"{where}: {first['msg']}".split())
 
 
 class Metrics(Record):
-    """How good predictions are on a split."""
+    """Quality of predictions on a split."""
 
     auc: float
     log_loss: float
@@ -31,11 +31,11 @@ class Metrics(Record):
 
 
 class Epoch(Record):
-    """One pass over the training rows; number 0 is the model before the first."""
+    """One pass over the training rows; number 0 is the model before the first pass."""
 
     epoch: int
     loss: float | None
-    """Mean training loss, penalty left out."""
+    """Mean training loss, without penalties."""
     auc: float
     """On the validation split."""
     log_loss: float
@@ -44,38 +44,40 @@ class Epoch(Record):
 
 
 class Size(Record):
-    """What a model stores."""
+    """Counts of numbers that a model stores."""
 
     columns: int
     embedding: int
-    """Numbers in the embedding tables; the budget speaks of these."""
+    """Numbers in the embedding tables; the budget limits these."""
     first_order: int
-    """First-order weights of FM-type models, outside the budget."""
+    """First-order weights of FM-type models; the budget does not count them."""
     dense: int
     """All other weights."""
 
 
 class SearchSummary(Record):
-    """How a search went, beside its mask."""
+    """Statistics of a search."""
 
-    steps: int
-    epochs: int
-    evaluated_auc: float | None
-    """Validation AUC of the model as the search itself evaluated it, at its end."""
+    steps: int = 0
+    epochs: int = 0
+    evaluated_auc: float | None = None
+    """Validation AUC of the searched model at the end of the search, before selection."""
     selected_auc: float
     """Validation AUC of the selected compact model, before retraining."""
-    raw_live: int | None
-    """Live columns before the exact finish."""
-    reactivations: int
-    """How often a masked column came back."""
+    raw_live: int | None = None
+    """Live columns before the final selection meets the budget exactly."""
+    reactivations: int = 0
+    """How many times a masked column became live again."""
     nonzeros: int | None = None
-    """Numbers that a layout of single entries or rows would store, for a search that drops those."""
+    """Numbers that a sparse layout stores, for a search that drops single entries or rows."""
     dense: int | None = None
-    """Numbers that a dense layout would store to hold all those entries: every column with one of them."""
+    """Numbers that a dense layout stores for the same result: every column with a nonzero entry."""
+    winner: str | None = None
+    """The search whose result was kept, for a search that runs several."""
 
 
 class StageRecord(Record):
-    """What one stage of a run did; its file is written last, so its presence means complete."""
+    """The record of one stage. Its file is written last, so its presence means complete."""
 
     history: list[Epoch]
     seconds: float

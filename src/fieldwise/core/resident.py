@@ -1,4 +1,4 @@
-"""Memory of this process, as its system reports it."""
+"""Memory of this process, as the operating system reports it."""
 
 import sys
 from contextlib import suppress
@@ -10,17 +10,17 @@ _CLEAR: Final = Path("/proc/self/clear_refs")
 
 
 def resident_memory() -> int:
-    """Bytes resident now; where only the peak is known (macOS), the peak; 0 where neither is (Windows)."""
+    """Bytes resident now; the peak if only that is known (macOS), 0 if neither is (Windows)."""
     return _status("VmRSS") or _peak_of_process()
 
 
 def peak_resident() -> int:
-    """The most bytes resident since `forget_peak_resident`, or since the process began; 0 where not known (Windows)."""
+    """Peak bytes resident since `forget_peak_resident` or the process start; 0 if unknown (Windows)."""
     return _status("VmHWM") or _peak_of_process()
 
 
 def forget_peak_resident() -> None:
-    """Starts a new peak, on Linux; elsewhere the peak is that of the whole process."""
+    """Resets the peak on Linux; elsewhere the peak covers the whole process."""
     with suppress(OSError):
         _CLEAR.write_text("5", encoding="ascii")
 
@@ -31,7 +31,7 @@ def maxrss_bytes(maxrss: int, system: str) -> int:
 
 
 def _status(key: str) -> int:
-    """A line of Linux's status file, in bytes; 0 where there is none."""
+    """A value of Linux's status file in bytes; 0 if there is none."""
     with suppress(OSError, StopIteration):
         lines = _STATUS.read_text(encoding="ascii").splitlines()
         return int(next(line for line in lines if line.startswith(key)).split()[1]) * 1024

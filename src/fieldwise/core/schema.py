@@ -1,4 +1,4 @@
-"""Fields with their cardinalities, and the embedding columns laid out over them."""
+"""Fields with their cardinalities, and the layout of their embedding columns."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from fieldwise.core.errors import DataError
 
 UNKNOWN: Final = 0
-"""The id, in every field, of values that the training rows do not hold often enough."""
+"""The id, in every field, of values that are rare or absent in the training rows."""
 PADDING: Final = -1
-"""Stands where a row holds fewer values of a field than others do."""
+"""Fills rows that have fewer values of a field than its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Field:
     name: str
     cardinality: int
     length: int = 1
-    """How many values a row may hold; above 1 they are pooled by their mean."""
+    """Maximum values per row; above 1, they are pooled by their mean."""
 
     def __post_init__(self) -> None:
         if self.cardinality < 1:
@@ -30,7 +30,7 @@ class Field:
                 f"Field '{self.name}' has cardinality {self.cardinality}. Allowed: 1 or more. Check the vocabulary."
             )
         if self.length < 1:
-            raise DataError(f"Field '{self.name}' holds {self.length} values a row. Allowed: 1 or more.")
+            raise DataError(f"Field '{self.name}' has length {self.length}. Allowed: 1 or more values per row.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         if not self.fields:
-            raise DataError("A schema with no fields. Allowed: 1 or more. Name some fields.")
+            raise DataError("A schema with no fields. Allowed: 1 or more. Add a field.")
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
             raise DataError(f"Repeated field names: {', '.join(sorted(repeated))}. Names must differ. Rename them.")
@@ -63,23 +63,23 @@ class Schema:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """How many values of each field a row may hold, in order."""
+        """Maximum values per row of each field, in order."""
         return tuple(field.length for field in self.fields)
 
     @property
     def places(self) -> int:
-        """Ids in an encoded row: one for each field, more where a row may hold several values."""
+        """Ids per encoded row: the sum of the lengths."""
         return sum(self.lengths)
 
     def __len__(self) -> int:
         return len(self.fields)
 
     def layout(self, width: int) -> "Layout":
-        """Columns of one base width, never more than a field has ids: min(width, cardinality)."""
+        """The layout in which each field has min(width, cardinality) columns."""
         return Layout(self, tuple(min(width, count) for count in self.cardinalities))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A list of `{"name", "cardinality"}`, with "length" where it is above 1."""
+        """A list of `{"name", "cardinality"}`, with "length" if it is above 1."""
         return [
             {"name": f.name, "cardinality": f.cardinality, **({"length": f.length} if f.length > 1 else {})}
             for f in self.fields
@@ -93,7 +93,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A width for every field, 0 included: the S columns of a model, field after field."""
+    """A width, 0 or more, for every field: the S columns of a model, field by field."""
 
     schema: Schema
     widths: tuple[int, ...]
@@ -106,12 +106,12 @@ class Layout:
 
     @property
     def columns(self) -> int:
-        """S, the number of columns of all fields."""
+        """S, the total number of columns."""
         return sum(self.widths)
 
     @property
     def params(self) -> int:
-        """Numbers stored in all tables: cardinality times width, summed."""
+        """Numbers in all tables: the sum of cardinality times width."""
         return int(sum(c * w for c, w in zip(self.schema.cardinalities, self.widths, strict=True)))
 
     @property
@@ -120,11 +120,21 @@ class Layout:
         return tuple(int(n) for n in np.concatenate([[0], np.cumsum(self.widths)]))
 
     @property
+    def stacked_rows(self) -> tuple[slice, ...]:
+        """Each field's rows in the table of its width: fields of equal width are stacked into one table, in order."""
+        rows, ends = [], dict.fromkeys(self.widths, 0)
+        for width, cardinality in zip(self.widths, self.schema.cardinalities, strict=True):
+            start = ends[width]
+            ends[width] = start + cardinality
+            rows.append(slice(start, ends[width]))
+        return tuple(rows)
+
+    @property
     def owners(self) -> NDArray[np.int64]:
         """The field index of every column, (S,)."""
         return np.repeat(np.arange(len(self.schema)), self.widths)
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """The cardinality of every column's field, (S,): what a column costs in parameters."""
+        """The cardinality of every column's field, (S,): the parameters of a column."""
         return np.asarray(self.schema.cardinalities, dtype=np.int64)[self.owners]

@@ -1,23 +1,22 @@
-"""From scores to a mask: the one way every scoring method ends."""
+"""From scores to a mask: the last step of every scoring method."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.core.budget import Budget
-from fieldwise.core.errors import TrainingError
+from fieldwise.core.errors import MaskError, TrainingError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 
 
 def select(scores: ArrayLike, layout: Layout, budget: Budget) -> Mask:
-    """The best columns within the budget: by falling score, each taken if it still fits.
+    """Keeps the best columns within the budget: in descending order of score, each that still fits.
 
-    In columns this keeps exactly the budget; in parameters or bytes no left-out column would still fit. Equal
-    scores keep the earlier column. Under a budget with `align`, the columns of a field go by so many at a time, the
-    best first, and a group's score is the mean of its columns'.
+    A budget in columns is met exactly; in parameters or bytes, no dropped column would still fit. Ties keep the
+    earlier column. Under a budget with `align`, the columns of a field are kept in groups of that size, best first,
+    and a group's score is the mean of its columns' scores.
     """
-    values = np.asarray(scores, dtype=np.float64)
-    assert values.shape == (layout.columns,), f"scores must be {layout.columns} numbers, got shape {values.shape}"
+    values = _numbers(scores, layout.columns)
     wrong = values[~np.isfinite(values)]
     if len(wrong):
         raise TrainingError(
@@ -30,15 +29,30 @@ def select(scores: ArrayLike, layout: Layout, budget: Budget) -> Mask:
     for place in np.argsort(-_means(values, groups, owners), kind="stable"):
         group, field = groups[place], int(owners[groups[place][0]])
         if field in full or costs[group].sum() > room:
-            full.add(field)  # a smaller group of it may still fit, but would be no multiple
+            full.add(field)  # a smaller group of this field may still fit, but the width would be no multiple
         else:
             kept[group] = True
             room -= int(costs[group].sum())
     return Mask.of(layout, kept)
 
 
+def _numbers(scores: ArrayLike, count: int) -> NDArray[np.float64]:
+    """Scores as an array, (count,)."""
+    try:
+        values = np.asarray(scores, dtype=np.float64)
+        got = f"shape {values.shape}"
+    except (ValueError, TypeError) as error:
+        values, got = np.empty((0, 0)), str(error)
+    if values.shape != (count,):
+        raise MaskError(
+            f"Scores must be one number per column, shape ({count},). Got {got}. Give the scores of a model with this "
+            "layout."
+        )
+    return values
+
+
 def _groups(values: NDArray[np.float64], layout: Layout, align: int) -> list[NDArray[np.int64]]:
-    """The columns of each field by falling score, so many at a time; the last of a field may be smaller."""
+    """The columns of each field by descending score, in groups of `align`; a field's last group may be smaller."""
     found: list[NDArray[np.int64]] = []
     for start, width in zip(layout.starts, layout.widths, strict=False):
         order = start + np.argsort(-values[start : start + width], kind="stable")
@@ -49,7 +63,7 @@ def _groups(values: NDArray[np.float64], layout: Layout, align: int) -> list[NDA
 def _means(
     values: NDArray[np.float64], groups: list[NDArray[np.int64]], owners: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """The mean of each group, never above that of the group before it in its field: rounding may say so of equals."""
+    """The mean score of each group, at most that of the previous group of its field, whatever the rounding."""
     means = np.array([values[group].mean() for group in groups])
     for place in range(1, len(groups)):
         if owners[groups[place][0]] == owners[groups[place - 1][0]]:

@@ -1,8 +1,8 @@
-"""Raw rows to a Dataset: sources, rules, vocabularies, split, encode, store, batches."""
+"""Turns raw rows into a Dataset: sources, rules, vocabularies, splits, encoding, storage, batches."""
 
 from typing import TYPE_CHECKING, Final
 
-from fieldwise.core.names import by_class
+from fieldwise.core.registry import by_class
 
 if TYPE_CHECKING:
     from fieldwise.data.avazu import Avazu as Avazu
@@ -19,9 +19,9 @@ SOURCES: Final = {
     "planted": "fieldwise.data.planted:Planted",
     "table": "fieldwise.data.table:Table",
 }
-_FRAME: Final = {"frame": "fieldwise.data.frame:Frame"}  # holds rows, so no settings file can name it
+_FRAME: Final = {"frame": "fieldwise.data.frame:Frame"}  # contains rows, so a settings file cannot name it
 
 
 def __getattr__(name: str) -> type:
-    """Sources by class name."""
+    """Imports a source by its class name."""
     return by_class({**SOURCES, **_FRAME}, __name__, name)

@@ -1,4 +1,4 @@
-"""Avazu's click-through-rate challenge in its original form: CSV with a header."""
+"""Avazu's click-through-rate challenge in its original format: CSV with a header."""
 
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -18,26 +18,26 @@ COLUMNS: Final = (
 
 
 class Avazu(Source):
-    """The original CSV, plain or gz; the row's id is dropped, every other column is a category."""
+    """The original CSV, plain or gzip. Drops the row id; every other column is categorical."""
 
     raw: Path
-    """A file, a folder or a glob."""
+    """Path of a file, a folder or a glob."""
     hour: Literal["whole", "parts"] = "whole"
-    """whole: the hour as it is, 22 fields; parts: hour of the day, weekday and weekend, 24 fields."""
+    """whole: keep the raw hour (22 fields); parts: hour of day, weekday and weekend (24 fields)."""
     min_count: int = Field(4, ge=1)
-    """Values seen fewer times in the training rows share the id `unknown`."""
+    """Values with fewer training rows than this map to `unknown`; at least 1."""
     bad_rows: BadRows = "stop"
-    """Rows with another number of columns: stop at them, or skip and count them."""
+    """Rows with a wrong number of columns: stop with an error, or skip and count them."""
 
     def open(self) -> Files:
-        """The files, whose columns are known."""
+        """Finds the files and checks their headers."""
         paths = find(self.raw, TEXT)
         for path in paths:
             header = text_header(path, ",")
             if header != COLUMNS:
                 raise DataError(
                     f"Avazu: '{path}' begins with '{','.join(header)[:60]}'. Allowed: the {len(COLUMNS)} columns "
-                    f"{', '.join(COLUMNS[:3])}, ... C21. Use the source `table` for other files."
+                    f"{', '.join(COLUMNS[:3])}, ... C21. For other files use the source `table`."
                 )
         parts = {name: Rule(column="hour", kind=name) for name in ("hour", "weekday", "weekend")}
         rules = parts if self.hour == "parts" else {}
@@ -45,5 +45,5 @@ class Avazu(Source):
         return Files(paths, COLUMNS, tuple(fields), "click", rules, bad_rows=self.bad_rows)
 
     def origin(self) -> dict[str, Any]:
-        """The settings less the place, and the sizes of the files."""
+        """Returns the settings without the path, plus the file sizes."""
         return {**self.values(), "raw": sizes(find(self.raw, TEXT))}

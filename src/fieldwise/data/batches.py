@@ -1,4 +1,4 @@
-"""Batches by slicing whole arrays: rows are gathered where the arrays lie, never collated one by one."""
+"""Batches sliced from the arrays of a split: rows are gathered by index, never collated one by one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from torch import Tensor
 
 from fieldwise.data.store import Split
 
-RESIDENT_SHARE: Final = 0.5
-"""A split moves to the GPU when it takes less than this share of the memory free there."""
+RESIDENT_FRACTION: Final = 0.5
+"""Largest fraction of the free GPU memory that a split on the GPU may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some encoded rows on the training device."""
+    """Encoded rows on the training device."""
 
     ids: Tensor
-    """(B, places), int32: one for each field, more where a row may hold several values"""
+    """(B, places), int32: one id per field, more for multi-valued fields."""
     labels: Tensor
-    """(B,), float32"""
+    """(B,), float32."""
 
 
 class Batches:
-    """A split as tensors: on the device when it fits there, else mapped from disk and sent batch by batch."""
+    """A split as tensors: on the device if it fits, else memory-mapped and copied batch by batch."""
 
     def __init__(self, split: Split, device: torch.device) -> None:
         self._device = device
@@ -36,18 +36,18 @@ class Batches:
         return len(self._labels)
 
     def shuffled(self, size: int) -> Iterator[Batch]:
-        """Batches in an order drawn from torch's global randomness; the last may be smaller."""
+        """Yields batches in random order, drawn from torch's global generator; the last may be smaller."""
         order = torch.randperm(len(self)).to(self._ids.device)
         for index in order.split(size):
             yield self._batch(self._ids.index_select(0, index), self._labels.index_select(0, index))
 
     def endless(self, size: int) -> Iterator[Batch]:
-        """Shuffled batches, pass after pass."""
+        """Yields shuffled batches forever, reshuffling every epoch."""
         while True:
             yield from self.shuffled(size)
 
     def ordered(self, size: int) -> Iterator[Batch]:
-        """Batches in the order of the split."""
+        """Yields batches in the order of the split."""
         for start in range(0, len(self), size):
             yield self._batch(self._ids[start : start + size], self._labels[start : start + size])
 
@@ -57,4 +57,4 @@ class Batches:
 
 def _fits(split: Split, device: torch.device) -> bool:
     free, _ = torch.cuda.mem_get_info(device)
-    return split.ids.nbytes + split.labels.nbytes < RESIDENT_SHARE * free
+    return split.ids.nbytes + split.labels.nbytes < RESIDENT_FRACTION * free

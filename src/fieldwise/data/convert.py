@@ -1,4 +1,4 @@
-"""Values of one type read as another, where that is exact; what cannot be read so becomes null."""
+"""Exact conversions between value types; values that cannot be converted become null."""
 
 from typing import Final, Literal
 
@@ -8,15 +8,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 NUMBER: Final = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
-Form = Literal["whole", "dotted", "truth"]
-"""How all texts of a vocabulary are written: 17; 17.0, as whole numbers beside NaN are; true and false in any case."""
+TextForm = Literal["integer", "integral_float", "boolean"]
+"""Common form of all texts of a vocabulary: 17; 17.0, as pandas writes integers with NaN; true or false in any case."""
 
-MOMENT: Final = pa.timestamp("us")
-"""Every time there is: microseconds since 1970, in UTC where the time has a zone, else as it is written."""
-_FORMS: Final[dict[Form, str]] = {
-    "whole": r"^(0|-?[1-9][0-9]*)$",
-    "dotted": r"^(0|-?[1-9][0-9]*)\.0$",
-    "truth": r"^(?i:true|false)$",
+TIMESTAMP: Final = pa.timestamp("us")
+"""Common type of all times: microseconds since 1970, in UTC if the time has a zone, else unchanged."""
+_FORMS: Final[dict[TextForm, str]] = {
+    "integer": r"^(0|-?[1-9][0-9]*)$",
+    "integral_float": r"^(0|-?[1-9][0-9]*)\.0$",
+    "boolean": r"^(?i:true|false)$",
 }
 _ISO: Final = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T]([01][0-9]|2[0-3])"
@@ -24,35 +24,38 @@ _ISO: Final = (
 )
 
 
-def plain_times(column: pa.Array) -> pa.Array:
-    """Times of any unit and zone as MOMENT, a day (date32) or a time of day in microseconds; spans as their number."""
+def normalize_times(column: pa.Array) -> pa.Array:
+    """Converts times of any unit and zone to TIMESTAMP, date32 or a time of day in us; durations to integers."""
     kind = column.type
     if pa.types.is_timestamp(kind):
-        return column.cast(MOMENT, safe=False)
+        return column.cast(TIMESTAMP, safe=False)
     if pa.types.is_date(kind):
         return column.cast(pa.date32())
     return column.cast(pa.int64() if pa.types.is_duration(kind) else pa.time64("us"), safe=False)
 
 
-def moments(column: pa.Array) -> pa.Array:
-    """Days, times and text such as 2024-06-01, 2024-06-01 13:00:00 or 2024-06-01T13:00:00.5+02:00 as MOMENT."""
+def timestamps(column: pa.Array) -> pa.Array:
+    """Converts dates, times and ISO text such as 2024-06-01 or 2024-06-01T13:00:00.5+02:00 to TIMESTAMP."""
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        return column.cast(MOMENT, safe=False)
+        return column.cast(TIMESTAMP, safe=False)
     if not pa.types.is_string(column.type):
-        return pa.nulls(len(column), MOMENT)
+        return pa.nulls(len(column), TIMESTAMP)
     none = pa.scalar(None, pa.string())
     text = pc.if_else(pc.match_substring_regex(column, _ISO), column, none)
     day = pc.utf8_slice_codeunits(text, 0, 10)
-    real = pc.strftime(pc.strptime(day, format="%Y-%m-%d", unit="s", error_is_null=True), format="%Y-%m-%d")
-    text = pc.if_else(pc.equal(real, day), text, none)  # there is no 30th of February
+    valid = pc.strftime(pc.strptime(day, format="%Y-%m-%d", unit="s", error_is_null=True), format="%Y-%m-%d")
+    text = pc.if_else(pc.equal(valid, day), text, none)  # strptime accepts February 30
     text = pc.replace_substring_regex(text, r"(\.[0-9]{6})[0-9]+", r"\1")
     zoned = pc.match_substring_regex(pc.utf8_slice_codeunits(text, 10), "[-+Z]")
-    there = pc.if_else(zoned, text, none).cast(pa.timestamp("us", "UTC")).cast(MOMENT)
-    return pc.coalesce(there, pc.if_else(zoned, none, text).cast(MOMENT))
+    in_utc = pc.if_else(zoned, text, none).cast(pa.timestamp("us", "UTC")).cast(TIMESTAMP)
+    return pc.coalesce(in_utc, pc.if_else(zoned, none, text).cast(TIMESTAMP))
 
 
-def numbers_in(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Numbers, which are known, and which are text that is no number. Empty text and NaN are not known."""
+def parse_numbers(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Returns numbers, a mask of the known ones, and a mask of text that is not a number.
+
+    Empty text and NaN are neither known nor bad.
+    """
     bad = np.zeros(len(column), dtype=bool)
     if pa.types.is_temporal(column.type):
         column = column.cast(pa.int32() if pa.types.is_date(column.type) else pa.int64())
@@ -67,8 +70,11 @@ def numbers_in(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]
     return np.where(known, found, 0.0), known, bad
 
 
-def wholes(column: pa.Array) -> pa.Array:
-    """Whole numbers of any type, and text such as 17 or 17.0, as int64; from 2**63 on by their bits, as uint64."""
+def integers(column: pa.Array) -> pa.Array:
+    """Converts integral values of any type, and text such as 17 or 17.0, to int64.
+
+    Values from 2**63 on keep their uint64 bits.
+    """
     if pa.types.is_integer(column.type):
         return column.view(pa.int64()) if pa.types.is_uint64(column.type) else column.cast(pa.int64())
     if pa.types.is_floating(column.type):
@@ -78,44 +84,44 @@ def wholes(column: pa.Array) -> pa.Array:
         return pa.nulls(len(column), pa.int64())
     none = pa.scalar(None, pa.string())
     text = pc.replace_substring_regex(column, r"\.0+$", "")
-    below = pc.starts_with(text, "-")
-    last = pc.if_else(below, str(-(2**63)), str(2**64 - 1))  # 20 characters both
+    negative = pc.starts_with(text, "-")
+    limit = pc.if_else(negative, str(-(2**63)), str(2**64 - 1))  # both have 20 characters
     length = pc.utf8_length(text)
-    fits = pc.or_(pc.less(length, 20), pc.and_(pc.equal(length, 20), pc.less_equal(text, last)))
-    text = pc.if_else(pc.and_(pc.match_substring_regex(text, _FORMS["whole"]), fits), text, none)
-    above = pc.if_else(below, none, text).cast(pa.uint64()).view(pa.int64())
-    return pc.coalesce(above, pc.if_else(below, text, none).cast(pa.int64()))
+    fits = pc.or_(pc.less(length, 20), pc.and_(pc.equal(length, 20), pc.less_equal(text, limit)))
+    text = pc.if_else(pc.and_(pc.match_substring_regex(text, _FORMS["integer"]), fits), text, none)
+    unsigned = pc.if_else(negative, none, text).cast(pa.uint64()).view(pa.int64())
+    return pc.coalesce(unsigned, pc.if_else(negative, text, none).cast(pa.int64()))
 
 
-def form_of(texts: pa.Array) -> Form | None:
-    """The form that all of some different texts have, null aside; nothing where there is none."""
+def text_form(texts: pa.Array) -> TextForm | None:
+    """Returns the form shared by all of some distinct texts, ignoring nulls; None if they share none."""
     texts = texts.drop_null()
-    for form, pattern in _FORMS.items():
+    for form, pattern in _FORMS.items():  # a few texts first, since most columns fail there
         if all(pc.all(pc.match_substring_regex(part, pattern)).as_py() for part in (texts.slice(0, 99), texts)):
-            alike = form == "truth" and len(pc.unique(pc.utf8_lower(texts))) < len(texts)
-            return form if len(texts) and not alike else None
+            ambiguous = form == "boolean" and len(pc.unique(pc.utf8_lower(texts))) < len(texts)
+            return form if len(texts) and not ambiguous else None
     return None
 
 
-def written(column: pa.Array) -> pa.Array:
-    """Values as text, numbers and times of day without zeros behind the point."""
+def to_text(column: pa.Array) -> pa.Array:
+    """Converts values to text; numbers and times of day lose a fraction of zero."""
     text = column.cast(pa.string())
     if pa.types.is_time(column.type):
         return pc.replace_substring_regex(text, r"\.0+$", "")
-    return pc.coalesce(wholes(column).cast(pa.string()), text) if pa.types.is_floating(column.type) else text
+    return pc.coalesce(integers(column).cast(pa.string()), text) if pa.types.is_floating(column.type) else text
 
 
-def rewritten(column: pa.Array, form: Form | None) -> pa.Array:
-    """Values as the text that `written` does not give, as texts of a form have it; null where there is no other."""
+def alternative_text(column: pa.Array, form: TextForm | None) -> pa.Array:
+    """Converts values to the spelling that `to_text` does not produce; null if there is no other spelling."""
     if pa.types.is_integer(column.type):
         return pc.binary_join_element_wise(column.cast(pa.string()), ".0", "")
     if pa.types.is_floating(column.type):
         return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
     none = pa.scalar(None, pa.string())
-    if form == "whole":
-        dotted = pc.match_substring_regex(column, _FORMS["dotted"])
-        return pc.if_else(dotted, pc.replace_substring_regex(column, r"\.0$", ""), none)
-    if form == "dotted":
-        whole = pc.match_substring_regex(column, _FORMS["whole"])
-        return pc.if_else(whole, pc.binary_join_element_wise(column, ".0", ""), none)
+    if form == "integer":
+        matches = pc.match_substring_regex(column, _FORMS["integral_float"])
+        return pc.if_else(matches, pc.replace_substring_regex(column, r"\.0$", ""), none)
+    if form == "integral_float":
+        matches = pc.match_substring_regex(column, _FORMS["integer"])
+        return pc.if_else(matches, pc.binary_join_element_wise(column, ".0", ""), none)
     return pa.nulls(len(column), pa.string())

@@ -1,4 +1,4 @@
-"""Criteo's display advertising challenge in its original form: tab-separated text without a header."""
+"""Criteo's display advertising challenge in its original format: tab-separated text without a header."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -15,25 +15,25 @@ CATEGORIES: Final = tuple(f"C{i}" for i in range(1, 27))
 
 
 class Criteo(Source):
-    """The original tab-separated text: label, I1 to I13 (log-squared bins), C1 to C26; plain or gz."""
+    """The original tab-separated text, plain or gzip: label, I1 to I13 (log-squared bins), C1 to C26."""
 
     raw: Path
-    """A file, a folder or a glob."""
+    """Path of a file, a folder or a glob."""
     min_count: int = Field(10, ge=1)
-    """Values seen fewer times in the training rows share the id `unknown`."""
+    """Values with fewer training rows than this map to `unknown`; at least 1."""
     bad_rows: BadRows = "stop"
-    """Rows with another number of columns: stop at them, or skip and count them."""
+    """Rows with a wrong number of columns: stop with an error, or skip and count them."""
 
     def open(self) -> Files:
-        """The files, whose columns are known."""
+        """Finds the files and checks the column count of each first line."""
         paths = find(self.raw, TEXT)
         for path in paths:
             with open_text(path) as file:
                 found = len(file.readline().rstrip("\n").split("\t"))
             if found != 40:
                 raise DataError(
-                    f"Criteo: the first line of '{path}' has {found} columns between tabs. Allowed: 40, the label, "
-                    "13 integers and 26 texts, without a header. Use the source `table` for other files."
+                    f"Criteo: the first line of '{path}' has {found} tab-separated columns. Allowed: 40 (the "
+                    "label, 13 integers and 26 texts), without a header. For other files use the source `table`."
                 )
         return Files(
             paths=paths,
@@ -48,5 +48,5 @@ class Criteo(Source):
         )
 
     def origin(self) -> dict[str, Any]:
-        """The settings less the place, and the sizes of the files."""
+        """Returns the settings without the path, plus the file sizes."""
         return {**self.values(), "raw": sizes(find(self.raw, TEXT))}

@@ -1,4 +1,4 @@
-"""Raw rows to ids, from the dataset folder alone: no engine, the same ids as the dataset's own."""
+"""Encodes raw rows to ids with only the dataset folder: no engine, and the same ids as in the dataset."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from fieldwise.core.files import write_json
 from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import Record, first_problem
 from fieldwise.core.schema import PADDING, UNKNOWN, Field, Schema
-from fieldwise.data.in_memory import table_of
+from fieldwise.data.dataframes import to_arrow
 from fieldwise.data.rules import Rule, is_list
 from fieldwise.data.vocabulary import Vocabulary
 
@@ -26,7 +26,7 @@ RULES: Final = "encoding.json"
 
 
 class _Entry(Record):
-    """What `encoding.json` says of one field."""
+    """The entry of one field in `encoding.json`."""
 
     name: str
     rule: Rule
@@ -39,7 +39,7 @@ _ENTRIES: Final = TypeAdapter(list[_Entry])
 
 @dataclass(frozen=True, slots=True)
 class FieldEncoder:
-    """One field: its rule, its vocabulary, and how many values a row may hold."""
+    """The rule and vocabulary of one field, and its maximum number of values per row."""
 
     name: str
     rule: Rule
@@ -59,7 +59,7 @@ class FieldEncoder:
             )
 
     def ids(self, column: pa.Array) -> NDArray[np.int32]:
-        """Ids of raw values, (rows, length); of a dictionary array, each different value is looked at once."""
+        """Returns the ids of raw values, (rows, length); encodes each value of a dictionary array once."""
         if pa.types.is_dictionary(column.type):
             values = column.dictionary
             found = self.ids(pa.concat_arrays([values, pa.nulls(1, values.type)]))
@@ -79,21 +79,21 @@ class FieldEncoder:
 
 
 class Encoder:
-    """Encodes raw rows as the dataset's rows were encoded."""
+    """Encodes raw rows exactly as `prepare` encoded the dataset."""
 
     def __init__(self, fields: Sequence[FieldEncoder]) -> None:
         self.fields = tuple(fields)
 
     @classmethod
     def open(cls, folder: Path | str, schema: Schema | None = None) -> "Encoder":
-        """The rules and vocabularies of a dataset folder; with a schema, refuses any but those of its fields."""
+        """Reads the rules and vocabularies of a dataset folder; checks them against the schema if given."""
         folder = Path(folder)
         try:
             entries = _ENTRIES.validate_python(read_json(folder / RULES))
             if schema is not None and [(e.name, e.length) for e in entries] != [
                 (f.name, f.length) for f in schema.fields
             ]:
-                raise DataError(f"'{folder}': {RULES} is not that of the fields. Make the folder again.")
+                raise DataError(f"'{folder}': {RULES} is not that of the fields. Create the folder again.")
             rows = [None] * len(entries) if schema is None else [field.cardinality - 1 for field in schema.fields]
             fields = [
                 FieldEncoder(e.name, e.rule, Vocabulary.load(folder / vocabulary_file(i), rows[i]), e.length, e.several)
@@ -102,7 +102,7 @@ class Encoder:
         except (OSError, ValueError, pa.ArrowException) as error:
             why = first_problem(error) if isinstance(error, ValidationError) else " ".join(str(error).split())[:300]
             raise DataError(
-                f"'{folder}' cannot encode rows ({why}). Name a dataset folder, or make it again."
+                f"'{folder}' cannot encode rows ({why}). Give a dataset folder, or create it again."
             ) from error
         return cls(fields)
 
@@ -118,7 +118,7 @@ class Encoder:
 
     @property
     def files(self) -> list[str]:
-        """The names of the files that `save` writes."""
+        """Names of the files that `save` writes."""
         return [RULES, *(vocabulary_file(index) for index in range(len(self.fields)))]
 
     @cached_property
@@ -128,12 +128,15 @@ class Encoder:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The raw columns that rows must have."""
+        """Names of the raw columns that rows must have."""
         return tuple(dict.fromkeys(f.rule.column or f.name for f in self.fields))
 
     def table(self, rows: Any) -> pa.Table:
-        """Raw rows as an Arrow table: a dict of columns, or anything with an Arrow stream; refuses missing columns."""
-        table = table_of(rows)
+        """Converts raw rows to an Arrow table and checks its columns.
+
+        Accepts a dict of columns, or any object with an Arrow stream.
+        """
+        table = to_arrow(rows)
         known = set(table.column_names)
         missing = [name for name in self.columns if name not in known]
         if missing:
@@ -145,24 +148,24 @@ class Encoder:
         return table
 
     def encode(self, rows: Any) -> NDArray[np.int32]:
-        """Ids (rows, places) of raw rows, whatever `table` takes.
+        """Returns the ids (rows, places) of raw rows; accepts the same inputs as `table`.
 
-        Values never seen become `unknown`, as does text where a number should stand.
+        Unseen values become `unknown`, and so does text in a numeric field.
         """
         table = self.table(rows)
         return self.ids([table[f.rule.column or f.name].combine_chunks() for f in self.fields])
 
     def ids(self, columns: Sequence[pa.Array]) -> NDArray[np.int32]:
-        """Ids (rows, places) of one raw column for each field."""
+        """Returns the ids (rows, places) of raw columns, one per field."""
         parts = [field.ids(column) for field, column in zip(self.fields, columns, strict=True)]
         return np.concatenate(parts, axis=1) if parts else np.empty((0, 0), np.int32)
 
     def unknown(self, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which fields of which rows hold an unknown value, (rows, F)."""
+        """Returns a mask (rows, F) of the fields that have an unknown value."""
         starts = np.cumsum([0, *(f.length for f in self.fields[:-1])])
         return np.logical_or.reduceat(ids == UNKNOWN, starts, axis=1)
 
 
 def vocabulary_file(index: int) -> str:
-    """Where the vocabulary of the field at this place lies; numbered, since names may hold any character."""
+    """Returns the file name of a field's vocabulary; numbered, since field names may contain any character."""
     return f"vocabulary-{index:03d}.parquet"

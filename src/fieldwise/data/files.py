@@ -1,4 +1,4 @@
-"""Which files a path means, and what their first rows look like."""
+"""Finds raw files and reads their headers and first rows."""
 
 import csv
 import gzip
@@ -19,19 +19,19 @@ from fieldwise.core.errors import DataError
 TEXT: Final = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 PARQUET: Final = (".parquet", ".pq")
 SAMPLE: Final = 10_000
-"""Rows that are looked at before any choice is made."""
-DAMAGED: Final = (OSError, EOFError, zlib.error)
-"""What reading a plain or gz file may raise."""
+"""Rows read to infer field kinds."""
+READ_ERRORS: Final = (OSError, EOFError, zlib.error)
+"""Exceptions raised while reading a damaged plain or gzip file."""
 _DELIMITERS: Final = ",\t;|"
 
 
 def find(raw: Path | str, endings: tuple[str, ...] = (*TEXT, *PARQUET)) -> tuple[Path, ...]:
-    """The files of a path, a folder or a glob, sorted by name."""
+    """Returns the files of a path, a folder or a glob, sorted by name."""
     path, allowed = Path(raw), f"Allowed: a file, a folder or a glob of {', '.join(endings)}."
     if path.is_dir():
         found = [p for p in sorted(path.iterdir()) if p.is_file() and p.name.lower().endswith(endings)]
         if not found:
-            raise DataError(f"The folder '{raw}' holds no matching file. {allowed} Name another folder.")
+            raise DataError(f"The folder '{raw}' holds no matching file. {allowed} Give another folder.")
     elif path.exists():
         found = [path]
     else:
@@ -40,25 +40,27 @@ def find(raw: Path | str, endings: tuple[str, ...] = (*TEXT, *PARQUET)) -> tuple
             raise DataError(f"'{raw}' does not exist. {allowed} Check the path.")
     kinds = {_is_parquet(p) for p in found}
     if len(kinds) > 1:
-        raise DataError(f"'{raw}' mixes text and Parquet. Allowed: one of them. Name one kind, such as '*.parquet'.")
+        raise DataError(
+            f"'{raw}' mixes text and Parquet. Allowed: one of the two. Select one kind, such as '*.parquet'."
+        )
     return tuple(found)
 
 
 def sizes(paths: tuple[Path, ...]) -> dict[str, int]:
-    """The files by size and path below the folder they share: what stands for their content, wherever they lie."""
-    whole = [path.absolute() for path in paths]
-    shared = os.path.commonpath([path.parent for path in whole])
-    return {path.relative_to(shared).as_posix(): path.stat().st_size for path in whole}
+    """Returns file sizes by path relative to the common folder, which identify the content at any location."""
+    absolute = [path.absolute() for path in paths]
+    shared = os.path.commonpath([path.parent for path in absolute])
+    return {path.relative_to(shared).as_posix(): path.stat().st_size for path in absolute}
 
 
 def is_parquet(paths: tuple[Path, ...]) -> bool:
-    """Whether the files are Parquet rather than text."""
+    """Returns whether the files are Parquet, not text."""
     return _is_parquet(paths[0])
 
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """A text file, plain or gz; says so when it is not UTF-8."""
+    """Opens a text file, plain or gzip; raises DataError if it is not UTF-8."""
     opener = gzip.open if path.name.endswith(".gz") else open
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
@@ -68,24 +70,24 @@ def open_text(path: Path) -> Iterator[TextIO]:
             f"'{path}' is not UTF-8 text ({error.reason}: byte 0x{error.object[error.start]:02x}). "
             f"Convert it first, for example: iconv -f latin1 -t utf-8 '{path.name}'."
         ) from error
-    except DAMAGED as error:
+    except READ_ERRORS as error:
         raise DataError(f"'{path}' cannot be read ({error}). Check the file.") from error
 
 
-def check_whole(paths: tuple[Path, ...]) -> None:
-    """Refuses gz files that are cut or damaged anywhere: engines read what is left of them, or noise, as rows."""
+def check_gzip(paths: tuple[Path, ...]) -> None:
+    """Refuses truncated or damaged gzip files: engines would read the remainder, or noise, as rows."""
     for path in paths:
         if path.name.endswith(".gz"):
             try:
                 with gzip.open(path, "rb") as file:
                     while file.read(1 << 20):
                         pass
-            except DAMAGED as error:
-                raise DataError(f"'{path}' is damaged ({error}). Fetch or compress it again.") from error
+            except READ_ERRORS as error:
+                raise DataError(f"'{path}' is damaged ({error}). Download or compress it again.") from error
 
 
 def line_of(path: Path, text: str) -> int | None:
-    """The number of the first line that reads so, or nothing where the file is not on this machine."""
+    """Returns the number of the first line equal to the text; None if the file is not on this machine."""
     if not path.exists():
         return None
     wanted = text.splitlines()[0] if text else ""
@@ -96,7 +98,7 @@ def line_of(path: Path, text: str) -> int | None:
 
 
 def delimiter_of(path: Path) -> str:
-    """The delimiter that the first line holds most often."""
+    """Returns the most frequent delimiter of the first line."""
     with open_text(path) as file:
         line = file.readline()
     if not line.strip():
@@ -105,44 +107,44 @@ def delimiter_of(path: Path) -> str:
 
 
 def text_header(path: Path, delimiter: str) -> tuple[str, ...]:
-    """The column names of a text file."""
+    """Returns the column names of a text file."""
     with open_text(path) as file:
         return tuple(next(csv.reader(file, delimiter=delimiter), ()))
 
 
-def same_headers(paths: tuple[Path, ...], delimiter: str) -> None:
-    """Refuses text files whose columns are not those of the first one, since rows of text are read by place."""
+def check_same_headers(paths: tuple[Path, ...], delimiter: str) -> None:
+    """Refuses text files whose header differs from the first, since text columns are read by position."""
     first = text_header(paths[0], delimiter)
     for path in paths[1:]:
         other = text_header(path, delimiter)
         if other != first:
             raise DataError(
                 f"'{path}' has the columns {', '.join(other)}; '{paths[0]}' has {', '.join(first)}. "
-                "Allowed: the same columns in all files, in the same order. Name files of one kind."
+                "Allowed: the same columns in all files, in the same order. Select files with one header."
             )
 
 
 def text_sample(path: Path, delimiter: str) -> pa.Table:
-    """The first rows of a text file with a header, every column as text; rows of another length are left out."""
+    """Returns the first rows of a text file with a header, all columns as text; skips rows of a wrong length."""
     with open_text(path) as file:
         reader = csv.reader(file, delimiter=delimiter)
         names = next(reader)
         try:
             rows = [row for row in islice(reader, SAMPLE) if len(row) == len(names)]
         except csv.Error as error:
-            raise DataError(f"'{path}', line {reader.line_num}: {error}. Mend that line.") from error
+            raise DataError(f"'{path}', line {reader.line_num}: {error}. Fix that line.") from error
     return pa.table({name: pa.array([row[i] for row in rows], pa.string()) for i, name in enumerate(names)})
 
 
 def parquet_sample(path: Path) -> pa.Table:
-    """The first rows of a Parquet file."""
+    """Returns the first rows of a Parquet file."""
     with _parquet(path) as file:
         batch = next(file.iter_batches(SAMPLE), None)
         return pa.Table.from_batches([] if batch is None else [batch], file.schema_arrow)
 
 
 def parquet_columns(path: Path) -> int:
-    """How many columns a Parquet file has, entries of structs counted one by one."""
+    """Returns the number of leaf columns of a Parquet file."""
     with _parquet(path) as file:
         return int(file.metadata.num_columns)
 

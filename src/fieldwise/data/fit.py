@@ -1,4 +1,4 @@
-"""Vocabularies of the training rows, field by field, from how often each raw value is there."""
+"""Fits the vocabulary of each field to the counts of its raw values in the training rows."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,41 +10,43 @@ from numpy.typing import NDArray
 from fieldwise.core.errors import DataError
 from fieldwise.data.encoder import FieldEncoder
 from fieldwise.data.engines.engine import Progress, Staged
-from fieldwise.data.rules import NO_NUMBER, Rule, not_numbers, numbers_of
+from fieldwise.data.rules import NOT_A_NUMBER, Rule, not_numbers, numbers_of
 from fieldwise.data.vocabulary import Counter
 
 
-def fit(staged: Staged, rules: Mapping[str, Rule], lenient: bool, room: int, progress: Progress) -> list[FieldEncoder]:
-    """An encoder for each field; refuses fields that hold one value alone, and values of more than `room` bytes."""
+def fit_vocabularies(
+    staged: Staged, rules: Mapping[str, Rule], lenient: bool, max_bytes: int, progress: Progress
+) -> list[FieldEncoder]:
+    """Returns an encoder per field; refuses fields with one value, and vocabularies over `max_bytes` in total."""
     fitted: list[FieldEncoder] = []
     single, taken = [], 0
     for index, (name, rule) in enumerate(rules.items()):
         progress("fit vocabularies", index, len(rules))
         if rule.kind == "quantile" and not rule.edges:
             rule = _with_edges(staged, index, rule)
-        encoder, kinds = _fit(staged, index, name, rule, lenient, room - taken)
+        encoder, distinct = _fit(staged, index, name, rule, lenient, max_bytes - taken)
         fitted.append(encoder)
         taken += encoder.vocabulary.nbytes
-        if kinds < 2:
+        if distinct < 2:
             single.append(name)
     if single:
         names = ", ".join(f"'{name}'" for name in single)
         raise DataError(
-            f"The training rows hold one value alone in: {names}. Allowed: 2 or more, else a field tells nothing. "
-            "Leave it out (data.ignore of the source `table`), or give other rows."
+            f"The training rows have only one value in: {names}. Allowed: 2 or more; a constant field is useless. "
+            "Exclude it (data.ignore of the source `table`), or give other rows."
         )
     progress("fit vocabularies", len(rules), len(rules))
     return fitted
 
 
-def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool, room: int) -> tuple[FieldEncoder, int]:
-    """The encoder of one field, and a lower bound of how many different values there are."""
+def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool, max_bytes: int) -> tuple[FieldEncoder, int]:
+    """Returns the encoder of a field, and a lower bound of its number of distinct values."""
     assert rule.min_count is not None
-    counter, length, kinds, several = Counter(), 1, 0, False
-    # rare raw values matter too, where several of them become one value
-    for batch in staged.counts(index, rule.min_count if rule.keeps_values else 1, rising=False):
+    counter, length, distinct, several = Counter(), 1, 0, False
+    # rare raw values count too if several of them map to one value
+    for batch in staged.counts(index, rule.min_count if rule.keeps_values else 1, ascending=False):
         values, counts = batch.column("value"), batch.column("count")
-        kinds += len(values)
+        distinct += len(values)
         lists = rule.lists(values)
         if lists is not None:
             several = True
@@ -52,45 +54,48 @@ def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool, room:
             length = max(length, pc.max(lengths).as_py())
             values, counts = lists.flatten(), counts.take(pc.list_parent_indices(lists))
         if rule.is_number and not lenient:
-            _refuse_text(name, values)
+            _check_numbers(name, values)
         counter.add(rule.apply(values), counts)
-        if counter.nbytes > room:
+        if counter.nbytes > max_bytes:
             counter.merge()
-            _refuse_many(name, counter, room)
-    if not kinds:
+            _check_size(name, counter, max_bytes)
+    if not distinct:
         counter.add(pa.array([], pa.string()))
-    if rule.keeps_values and kinds < 2:  # rare values may have been left out
-        kinds = sum(len(batch) for batch in staged.counts(index, 1, rising=False))
-    vocabulary = counter.vocabulary(rule.min_count, but=NO_NUMBER if rule.is_number else None)
-    return FieldEncoder(name, rule, vocabulary, length, several), kinds
+    if rule.keeps_values and distinct < 2:  # the engine may have dropped rare values
+        distinct = sum(len(batch) for batch in staged.counts(index, 1, ascending=False))
+    vocabulary = counter.vocabulary(rule.min_count, exclude=NOT_A_NUMBER if rule.is_number else None)
+    return FieldEncoder(name, rule, vocabulary, length, several), distinct
 
 
-def _refuse_many(name: str, counter: Counter, room: int) -> None:
-    """Values are kept in memory, rows are not."""
-    if counter.nbytes > room:
+def _check_size(name: str, counter: Counter, max_bytes: int) -> None:
+    """Refuses too many values, which are kept in memory (rows are not)."""
+    if counter.nbytes > max_bytes:
         raise DataError(
             f"Field '{name}' has too many values for the memory setting: {len(counter.table()):,} or more. Keep fewer "
-            f"(--set data.fields.{name}.min_count=10), leave the field out, or give more with --set engine.memory=MiB."
+            f"(--set data.fields.{name}.min_count=10), exclude the field, or allow more with --set engine.memory=MiB."
         )
 
 
 def _with_edges(staged: Staged, index: int, rule: Rule) -> Rule:
-    """Two passes over the numbers in order, so that memory holds a batch of them at a time."""
+    """Fits quantile edges in two passes over the sorted numbers, so that memory holds one batch at a time."""
 
     def parts() -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-        for batch in staged.counts(index, 1, rising=True):
+        for batch in staged.counts(index, 1, ascending=True):
             if rule.lists(batch.column("value")) is not None:
-                raise DataError("Several numbers a row have no quantiles. Use the kind 'width' or 'log-squared'.")
+                raise DataError(
+                    "Lists of numbers have no quantiles. Allowed: one number per row. "
+                    "Use the kind 'width' or 'log-squared'."
+                )
             numbers, known = numbers_of(batch.column("value"))
             yield numbers[known], np.asarray(batch.column("count"))[known]
 
     return rule.quantiles(parts(), sum(int(counts.sum()) for _, counts in parts()))
 
 
-def _refuse_text(name: str, values: pa.Array) -> None:
+def _check_numbers(name: str, values: pa.Array) -> None:
     wrong = not_numbers(values)
     if wrong:
         raise DataError(
-            f"Field '{name}' is binned as a number but holds {wrong[:5]}. Mend the rows, make it a category "
-            f"(--set data.fields.{name}.kind=category), or take such values as unknown with --bad-rows skip."
+            f"Field '{name}' is binned as a number but holds {wrong[:5]}. Fix the rows, make it a category "
+            f"(--set data.fields.{name}.kind=category), or map such values to unknown with --bad-rows skip."
         )

@@ -1,4 +1,4 @@
-"""Rows that are already in memory: pandas, polars, Arrow, a DuckDB relation, anything with an Arrow stream."""
+"""Rows in memory: pandas, polars, Arrow, a DuckDB relation, or any object with an Arrow stream."""
 
 import hashlib
 from collections.abc import Iterator
@@ -9,49 +9,49 @@ from pydantic import ConfigDict, Field, SkipValidation
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Values
-from fieldwise.data.in_memory import table_of
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.dataframes import to_arrow
+from fieldwise.data.source import Source, SourceRows
 from fieldwise.data.table import choose
 
 
 class Frame(Source):
-    """A dataframe, less its index, or whatever else gives an Arrow stream; its rows are numbered in order."""
+    """A dataframe without its index, or any object with an Arrow stream; rows are numbered in order."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     frame: SkipValidation[Any] = Field(exclude=True, repr=False)
     """The rows."""
     label: str
-    """The column that says whether a row was clicked."""
+    """Name of the label column."""
     positive: tuple[str, ...] = ()
-    """The label's values that count as a click, as text; without them it must hold 0 and 1."""
+    """Label values that count as a click, as text; if empty, the label must be 0 or 1."""
     only: tuple[str, ...] = ()
-    """The columns that become fields, in order; without them all but the label."""
+    """Columns that become fields, in order; if empty, all columns except the label."""
     ignore: tuple[str, ...] = ()
-    """Columns that become no field."""
+    """Columns that are not fields."""
 
     def model_post_init(self, context: Any) -> None:
-        """Takes the rows once, since a stream may be read only once."""
+        """Reads the rows now, since a stream can be read only once."""
         if not isinstance(self.frame, pa.Table):
             if not hasattr(self.frame, "__arrow_c_stream__"):
                 raise DataError(
-                    f"Rows of type {type(self.frame).__name__} give no Arrow stream. "
+                    f"Rows of type {type(self.frame).__name__} have no Arrow stream. "
                     "Allowed: pandas, polars, Arrow, DuckDB. Convert them to one of these."
                 )
-            object.__setattr__(self, "frame", table_of(self.frame))
+            object.__setattr__(self, "frame", to_arrow(self.frame))
 
-    def open(self) -> Rows:
-        """All rows, with fields named or inferred as from a file."""
+    def open(self) -> SourceRows:
+        """Returns all rows, with fields given or inferred as for a file."""
         table: pa.Table = self.frame
         fields, rules = choose(table.slice(0, 10_000), self.label, self.only, self.ignore, self.fields)
 
         def batches() -> Iterator[pa.RecordBatch]:
             return iter(table.to_batches(max_chunksize=262_144))
 
-        return Rows(fields, self.label, (), batches, table.num_rows, rules, self.positive, in_process=False)
+        return SourceRows(fields, self.label, (), batches, table.num_rows, rules, self.positive, in_process=False)
 
     def origin(self) -> Values:
-        """The settings, and a digest of the rows."""
+        """Returns the settings and a digest of the rows."""
         digest = hashlib.sha256()
         for batch in self.frame.to_batches():
             digest.update(batch.serialize())

@@ -1,6 +1,6 @@
-"""A rule for each column by the look of its first rows; the choice is shown, and settings override it."""
+"""Infers a rule for each column from its first rows; the choice is shown, and settings override it."""
 
-from typing import Final
+from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,35 +8,36 @@ import pyarrow.compute as pc
 from fieldwise.data.convert import NUMBER
 from fieldwise.data.rules import Rule
 
-SMALL: Final = 100
-"""Whole numbers with at most so many different values are categories."""
-_WHOLE: Final = r"^(0|-?[1-9][0-9]*)$"
+NumberKind = Literal["integer", "float"]
+MAX_INTEGER_CATEGORIES: Final = 100
+"""Integers with at most this many distinct values are categories."""
+_INTEGER: Final = r"^(0|-?[1-9][0-9]*)$"
 
 
 def infer(name: str, column: pa.ChunkedArray) -> Rule:
-    """Text and few whole numbers are categories, as are whole numbers called an id; other numbers are binned."""
+    """Infers a category for text, ids and integers with few distinct values, and bins for other numbers."""
     kind = number_kind(column)
     if kind is None:
         return Rule()
-    few = len(pc.unique(pc.drop_null(column))) <= SMALL
-    if kind == "whole":
+    few = len(pc.unique(pc.drop_null(column))) <= MAX_INTEGER_CATEGORIES
+    if kind == "integer":
         return Rule() if few or name.lower().endswith("id") else Rule(kind="log-squared")
     return Rule(kind="quantile")
 
 
-def number_kind(column: pa.ChunkedArray) -> str | None:
-    """whole, broken, or nothing where values are no numbers. Text with leading zeros is no number."""
+def number_kind(column: pa.ChunkedArray) -> NumberKind | None:
+    """Returns integer or float; None if values are not numbers. Text with leading zeros is not a number."""
     if pa.types.is_integer(column.type):
-        return "whole"
+        return "integer"
     if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
-        return "broken"
+        return "float"
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return None
     text = pc.drop_null(column)
     text = text.filter(pc.not_equal(text, ""))
     if not len(text):
         return None
-    if pc.all(pc.match_substring_regex(text, _WHOLE)).as_py():
-        return "whole"
+    if pc.all(pc.match_substring_regex(text, _INTEGER)).as_py():
+        return "integer"
     zeros = pc.any(pc.match_substring_regex(text, r"^[-+]?0[0-9]")).as_py()
-    return "broken" if not zeros and pc.all(pc.match_substring_regex(text, NUMBER)).as_py() else None
+    return "float" if not zeros and pc.all(pc.match_substring_regex(text, NUMBER)).as_py() else None

@@ -1,4 +1,4 @@
-"""What `dataset.json` says, and whether it can be true."""
+"""The content of `dataset.json`, validated."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -8,39 +8,39 @@ from fieldwise.data.split import SPLITS
 
 INFO: Final = "dataset.json"
 FORMAT: Final = "fieldwise-dataset/1"
-PLACES: Final = 2**20
-"""Ids that a row may have."""
+MAX_PLACES: Final = 2**20
+"""Maximum number of ids per row."""
 _Count = Annotated[int, Field(ge=0)]
 
 
-class _Part(BaseModel):
-    """Plain values of exactly these types; more keys than are known may be there."""
+class _Strict(BaseModel):
+    """Values of exactly these types; unknown keys are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-class _Field(_Part):
+class _Field(_Strict):
     name: str
     cardinality: int = Field(ge=1, lt=2**31)
     length: int = Field(1, ge=1, le=1000)
 
 
-class _Split(_Part):
+class _Split(_Strict):
     clicks: _Count
     unknown: list[_Count]
     nulls: list[_Count]
 
 
-class _Source(_Part):
+class _Source(_Strict):
     name: str
 
 
-class _Made(_Part):
+class _Made(_Strict):
     source: _Source
     split: dict[str, Any]
 
 
-class _Info(_Part):
+class _Info(_Strict):
     fingerprint: str
     rows: dict[Literal["train", "valid", "test"], _Count]
     fields: list[_Field] = Field(min_length=1)
@@ -54,14 +54,14 @@ class _Info(_Part):
         if len(self.rows) < len(SPLITS) or len(self.splits) < len(SPLITS):
             raise ValueError(f"rows and splits must name {', '.join(SPLITS)}")
         if any({len(split.unknown), len(split.nulls)} != {len(self.fields)} for split in self.splits.values()):
-            raise ValueError("unknown and nulls must have one count for each field")
+            raise ValueError("unknown and nulls must have one count per field")
         if len({field.name for field in self.fields}) < len(self.fields):
-            raise ValueError("field names must differ")
-        if sum(field.length for field in self.fields) > PLACES:
-            raise ValueError(f"a row may have {PLACES} ids at most")
+            raise ValueError("field names must be unique")
+        if sum(field.length for field in self.fields) > MAX_PLACES:
+            raise ValueError(f"a row may have at most {MAX_PLACES} ids")
         return self
 
 
-def check(info: dict[str, Any]) -> None:
-    """Refuses, by a ValidationError, what is not the content of a `dataset.json`."""
+def validate_info(info: dict[str, Any]) -> None:
+    """Raises ValidationError if this is not the content of a `dataset.json`."""
     _Info.model_validate(info)

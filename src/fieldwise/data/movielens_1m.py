@@ -1,4 +1,4 @@
-"""MovieLens-1M as GroupLens publishes it: a rating above 3 is a click, below 3 none, 3 is left out."""
+"""MovieLens-1M as published by GroupLens: ratings above 3 are clicks, below 3 are not, 3 is dropped."""
 
 import io
 import zipfile
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.source import Rows, Source
+from fieldwise.data.source import Source, SourceRows
 
 Variant = Literal["ids", "recbole", "autoint"]
 VARIANTS: Final[dict[Variant, tuple[str, ...]]] = {
@@ -19,7 +19,7 @@ VARIANTS: Final[dict[Variant, tuple[str, ...]]] = {
     "recbole": ("user", "movie", "age", "gender", "occupation", "genres", "year"),
     "autoint": ("gender", "age", "occupation", "zip", "genres", "year", "timestamp"),
 }
-"""The paper says seven fields and not which; these are three common choices."""
+"""The paper uses seven fields but does not name them; these are three common choices."""
 
 _FILES: Final = {
     "ratings.dat": ("user", "movie", "rating", "timestamp"),
@@ -29,15 +29,15 @@ _FILES: Final = {
 
 
 class MovieLens1M(Source):
-    """The zip file, or the folder with ratings.dat, users.dat and movies.dat."""
+    """The zip file, or a folder with ratings.dat, users.dat and movies.dat."""
 
     raw: Path
-    """The zip file or the folder."""
+    """Path of the zip file or the folder."""
     variant: Variant = "ids"
-    """Which seven fields: ids, recbole or autoint."""
+    """Choice of the seven fields: ids, recbole or autoint."""
 
-    def open(self) -> Rows:
-        """Joined ratings; a movie's set of genres is one value, a timestamp is taken as it is."""
+    def open(self) -> SourceRows:
+        """Returns the joined ratings; all genres of a movie are one value, timestamps are categories."""
         tables = {name: self._read(name, columns) for name, columns in _FILES.items()}
         movies = tables["movies.dat"]
         year = pc.struct_field(pc.extract_regex(movies["title"], r"\((?P<year>\d{4})\)\s*$"), "year")
@@ -48,7 +48,7 @@ class MovieLens1M(Source):
             ratings.append_column("click", click)
             .join(tables["users.dat"], "user")
             .join(movies.append_column("year", year), "movie")
-            .sort_by([("user", "ascending"), ("movie", "ascending")])  # a join keeps no order
+            .sort_by([("user", "ascending"), ("movie", "ascending")])  # a join does not preserve the order
         )
         fields = VARIANTS[self.variant]
         wanted = joined.select(list(dict.fromkeys([*fields, "click", "user", "movie"])))
@@ -56,10 +56,10 @@ class MovieLens1M(Source):
         def batches() -> Iterator[pa.RecordBatch]:
             return iter(wanted.to_batches(max_chunksize=262_144))
 
-        return Rows(fields, "click", ("user", "movie"), batches, wanted.num_rows)
+        return SourceRows(fields, "click", ("user", "movie"), batches, wanted.num_rows)
 
     def origin(self) -> dict[str, Any]:
-        """The settings less the place, and the sizes of the files."""
+        """Returns the settings without the path, plus the file sizes."""
         sizes = {name: len(self._bytes(name)) for name in _FILES}
         return {**self.values(), "raw": sizes}
 
@@ -89,5 +89,5 @@ class MovieLens1M(Source):
         except pa.ArrowInvalid as error:
             raise DataError(
                 f"MovieLens-1M: {name} in '{self.raw}' is damaged ({error}). "
-                f"Allowed: lines of {'::'.join(columns)}. Fetch the archive again."
+                f"Allowed: lines of {'::'.join(columns)}. Download the archive again."
             ) from error

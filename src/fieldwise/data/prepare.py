@@ -1,4 +1,4 @@
-"""From a source to a dataset folder: an engine reads, splits and counts; vocabularies are fitted; rows are encoded."""
+"""Prepares a dataset folder: an engine reads, splits and counts rows; vocabularies are fitted; rows are encoded."""
 
 import hashlib
 import json
@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError, DiskError
 from fieldwise.core.files import full
-from fieldwise.core.lock import alone
-from fieldwise.core.names import name_of
+from fieldwise.core.lock import exclusive
+from fieldwise.core.registry import name_of
 from fieldwise.core.schema import Schema
 from fieldwise.core.settings import differing
 from fieldwise.data import SOURCES
 from fieldwise.data.encoder import Encoder
-from fieldwise.data.engines.engine import LABEL, PLACE, Auto, Engine, Plan, Progress, Staged, field
-from fieldwise.data.fit import fit
+from fieldwise.data.engines.engine import LABEL, SPLIT, Auto, Engine, Preparation, Progress, Staged, field
+from fieldwise.data.fit import fit_vocabularies
 from fieldwise.data.info import FORMAT, INFO
 from fieldwise.data.source import Files, Source, rules_of
-from fieldwise.data.split import NAMES, SPLITS, ColumnSplit, RandomSplit, SplitRule
+from fieldwise.data.split import SPLIT_RULES, SPLITS, ColumnSplit, RandomSplit, SplitRule
 from fieldwise.data.store import Dataset, Summary, Writer
 
 _CLICKS: Final = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
-"""The labels that need no mapping."""
+"""Labels that need no mapping."""
 
 
 def prepare(
@@ -41,17 +41,17 @@ def prepare(
 ) -> Dataset:
     """Encodes a source into the folder `out`, which appears only when it is complete.
 
-    A folder that was made the same way is opened as it is; one that was made otherwise is refused. Every engine makes
-    the same folder. One process at a time prepares a folder.
+    A folder with equal settings is opened without preparing it again; one with other settings is refused. Every engine
+    writes the same files. A lock allows one process at a time per folder.
     """
     out = Path(out)
-    if _holds_anything(out):
+    if _is_used(out):
         return _prepare(source, out, split, progress, engine)
-    with alone(out, beside=True):
+    with exclusive(out, outside=True):
         return _prepare(source, out, split, progress, engine)
 
 
-def _holds_anything(out: Path) -> bool:
+def _is_used(out: Path) -> bool:
     return out.exists() and not (out.is_dir() and not any(out.iterdir()))
 
 
@@ -59,24 +59,24 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
     split, engine = split or RandomSplit(), engine or Auto()
     made = {
         "source": {"name": name_of(source, SOURCES), **source.origin()},
-        "split": {"name": name_of(split, NAMES), **split.origin()},
+        "split": {"name": name_of(split, SPLIT_RULES), **split.origin()},
     }
-    if _holds_anything(out):
+    if _is_used(out):
         return _reopen(out, made)
     rows = source.open()
     rules = rules_of(rows, source)
     if isinstance(split, ColumnSplit) and split.column not in source.fields:
-        rules.pop(split.column, None)  # it tells the split, nothing of the click
+        rules.pop(split.column, None)  # it determines the split and is not an input
     work = out.absolute().with_name(f".{out.name}.partial")
     shutil.rmtree(work, ignore_errors=True)
-    with _room(work):
-        dataset, room = work / "dataset", work / "room"
+    with _temporary(work):
+        dataset, scratch = work / "dataset", work / "scratch"
         dataset.mkdir(parents=True)
-        room.mkdir()
-        staged = engine.stage(Plan(rows, rules, split, room, progress))
+        scratch.mkdir()
+        staged = engine.stage(Preparation(rows, rules, split, scratch, progress))
         labels = _labels(staged, rows.label, rows.positive)
         lenient = isinstance(rows, Files) and rows.bad_rows == "skip"
-        encoder = Encoder(fit(staged, rules, lenient, engine.room, progress))
+        encoder = Encoder(fit_vocabularies(staged, rules, lenient, engine.vocabulary_bytes, progress))
         info = _encode(staged, encoder, labels, dataset, progress)
         encoder.save(dataset, progress)
         info |= {"label": rows.label, "skipped": staged.skipped, "made": made}
@@ -86,8 +86,8 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
 
 
 @contextmanager
-def _room(work: Path) -> Iterator[None]:
-    """Clears the work folder whatever happens, and says when the disk was too small."""
+def _temporary(work: Path) -> Iterator[None]:
+    """Removes the work folder in any case; turns a full disk into a DiskError."""
     try:
         yield
     except Exception as error:
@@ -95,8 +95,8 @@ def _room(work: Path) -> Iterator[None]:
         if reason is None:
             raise
         raise DiskError(
-            f"No room left at '{work.parent}' ({reason}). Preparing takes about as much room as the raw rows, "
-            "and again as much for the dataset. Free some, or name another --out."
+            f"No room left at '{work.parent}' ({reason}). Preparing needs about the size of the raw rows, and "
+            "the same again for the dataset. Free some space, or choose another --out."
         ) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -107,14 +107,14 @@ def _reopen(out: Path, made: dict[str, Any]) -> Dataset:
     changed = differing(dataset.info["made"], made)
     if changed:
         raise DataError(
-            f"Dataset '{out}' was made otherwise: {'; '.join(changed)}. "
-            "Use those settings, name another folder, or remove this one."
+            f"Dataset '{out}' was made with other settings: {'; '.join(changed)}. "
+            "Use those settings, choose another folder, or remove this one."
         )
     return dataset
 
 
 def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
-    """The labels that count as a click; refuses empty ones, any but 0 and 1 that no setting maps, and empty splits."""
+    """Returns the labels that count as a click; refuses empty labels, unmapped labels, and empty splits."""
     if not sum(staged.rows):
         raise DataError("The source holds no rows. Allowed: 1 or more. Check the raw file.")
     empty = [split for split, count in zip(SPLITS, staged.rows, strict=True) if count == 0]
@@ -123,29 +123,29 @@ def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
             f"No rows in split {', '.join(empty)} (rows: {dict(zip(SPLITS, staged.rows, strict=True))}). "
             "Allowed: 1 or more each. Give more rows or other shares."
         )
-    if staged.labels.get(None):  # whether it was clicked is not known, so it is neither
+    if staged.labels.get(None):  # an unknown label is neither a click nor its absence
         raise DataError(
             f"Label '{name}' is empty in {staged.labels[None]:,} rows. Allowed: a value in every row. "
-            "Leave these rows out, or fill them."
+            "Remove these rows, or fill in the label."
         )
     found = sorted(value for value in staged.labels if value is not None)
     if positive:
         absent = [value for value in positive if value not in staged.labels]
         if absent:
-            raise DataError(f"Label '{name}' never is {absent}. It holds {found[:10]}. Mend data.positive.")
+            raise DataError(f"Label '{name}' has no value {absent}. Allowed: {found[:10]}. Fix data.positive.")
         return pa.array(positive, pa.string())
     wrong = [value for value in found if value.lower() not in _CLICKS]
     if wrong:
         shown = [int(value) if value.lstrip("-").isdigit() else value for value in wrong[:5]]
         raise DataError(
-            f"Label '{name}' holds {shown}. Allowed: 0 and 1. Say which values are clicks, for example "
+            f"Label '{name}' holds {shown}. Allowed: 0 and 1. List the values that are clicks, for example "
             f"--set 'data.positive=[\"{wrong[-1]}\"]', or choose another label."
         )
     return pa.array([value for value in found if _CLICKS[value.lower()]], pa.string())
 
 
 def _encode(staged: Staged, encoder: Encoder, clicks: pa.Array, work: Path, progress: Progress) -> dict[str, Any]:
-    """Writes the arrays of all rows, and returns what the folder says of itself."""
+    """Writes the arrays of all rows; returns the content of `dataset.json`."""
     counts = dict(zip(SPLITS, staged.rows, strict=True))
     writer = Writer(work, encoder.schema.places, counts)
     summaries = {name: Summary(len(encoder.schema)) for name in SPLITS}
@@ -154,32 +154,32 @@ def _encode(staged: Staged, encoder: Encoder, clicks: pa.Array, work: Path, prog
         columns = [batch.column(field(i)) for i in range(len(encoder.schema))]
         ids = encoder.ids(columns)  # (rows, places)
         labels = pc.is_in(batch.column(LABEL), value_set=clicks).to_numpy(zero_copy_only=False).astype(np.uint8)
-        place = np.asarray(batch.column(PLACE))
+        split = np.asarray(batch.column(SPLIT))
         nulls = np.stack([_nulls(column) for column in columns], axis=1)
         for index, name in enumerate(SPLITS):
-            chosen = place == index
+            chosen = split == index
             writer.add(name, ids[chosen], labels[chosen])
             summaries[name].add(labels[chosen], encoder.unknown(ids[chosen]), nulls[chosen])
         done += batch.num_rows
         progress("encode rows", done, total)
     writer.close()
-    found = {name: summary.to_json() for name, summary in summaries.items()}
-    _refuse_one_class({name: split["clicks"] for name, split in found.items()}, counts)
+    counted = {name: summary.to_json() for name, summary in summaries.items()}
+    _check_classes({name: summary["clicks"] for name, summary in counted.items()}, counts)
     return {
         "format": FORMAT,
         "fingerprint": _fingerprint(work, encoder.schema),
         "rows": counts,
         "fields": encoder.schema.to_json(),
-        "splits": found,
+        "splits": counted,
     }
 
 
-def _refuse_one_class(clicks: dict[str, int], rows: dict[str, int]) -> None:
-    """Refuses a split in which nothing or everything was clicked: nothing can be learned or measured there."""
+def _check_classes(clicks: dict[str, int], rows: dict[str, int]) -> None:
+    """Refuses a split with one class, since it cannot be used for training or metrics."""
     for name, count in clicks.items():
         if count in (0, rows[name]):
             raise DataError(
-                f"Split {name} holds one class only: {count:,} clicks in {rows[name]:,} rows (clicks: {clicks}). "
+                f"Split {name} has only one class: {count:,} clicks in {rows[name]:,} rows (clicks: {clicks}). "
                 "Allowed: rows with and without a click in every split. Give more rows, other shares or another split."
             )
 

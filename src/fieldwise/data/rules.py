@@ -1,6 +1,6 @@
-"""How a raw column becomes the values of a field: as they are, or as bins of a number.
+"""Rules that turn a raw column into the values of a field: categories, bins of a number, parts of a time.
 
-Every engine counts raw values; what they mean is decided here alone, with Arrow, for training rows and for new rows.
+Engines only count raw values. This module interprets them, with Arrow, for training rows and for new rows.
 """
 
 from collections.abc import Iterable
@@ -17,58 +17,58 @@ from pydantic import AfterValidator, Field
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Settings
-from fieldwise.data.convert import MOMENT, moments, numbers_in, plain_times
+from fieldwise.data.convert import TIMESTAMP, normalize_times, parse_numbers, timestamps
 
 Kind = Literal["category", "log-squared", "quantile", "width", "hour", "weekday", "weekend"]
-NO_NUMBER: Final = -(2**62)
-"""The bin of text that is no number: in no vocabulary, so it becomes `unknown`."""
+NOT_A_NUMBER: Final = -(2**62)
+"""Bin of text that is not a number: in no vocabulary, so it becomes `unknown`."""
 _SPARK_UINT64: Final = pa.decimal128(20, 0)
 
 
-def _rising(edges: tuple[float, ...]) -> tuple[float, ...]:
+def _increasing(edges: tuple[float, ...]) -> tuple[float, ...]:
     if not all(before < after for before, after in pairwise(edges)):
-        raise ValueError("edges must rise, each above the one before it")
+        raise ValueError("edges must be strictly increasing")
     return edges
 
 
 class Rule(Settings):
-    """What a field is made of, and how.
+    """The raw column of a field, and how its values are computed.
 
-    Times count in microseconds since 1970, days in days: in UTC where they have a zone, else as they are written. So
-    the hour of 9:00 in New York is 13 in summer; for the hour there, store times without a zone.
+    As numbers, times are microseconds and dates are days since 1970. Times with a zone are converted to UTC: 9:00 in
+    New York has hour 13 in summer. To keep local hours, store times without a zone.
     """
 
     column: str | None = None
-    """The raw column; without it, the one that has the field's name."""
+    """Raw column; by default the column with the field's name."""
     kind: Kind = "category"
-    """category: as they are; log-squared, quantile, width: bins of a number; hour, weekday, weekend: of a time."""
+    """category: raw values; log-squared, quantile, width: bins of a number; hour, weekday, weekend: part of a time."""
     min_count: int | None = Field(None, ge=1, lt=2**63)
-    """Rarer values share the id `unknown`; without it, the source's."""
+    """Values with fewer training rows than this map to `unknown`; at least 1, by default the source's setting."""
     bins: int = Field(64, ge=2, le=4096)
-    """Of kind quantile: how many bins."""
+    """Number of bins of kind quantile; 2 to 4096."""
     width: float = Field(1.0, gt=0)
-    """Of kind width: how wide a bin is."""
-    edges: Annotated[tuple[float, ...], AfterValidator(_rising)] = ()
-    """Of kind quantile: where bins begin, rising; fitted on the training rows where none are given."""
+    """Bin width of kind width; above 0."""
+    edges: Annotated[tuple[float, ...], AfterValidator(_increasing)] = ()
+    """Lower bin edges of kind quantile, strictly increasing; if empty, fitted on the training rows."""
     time_format: str = "%y%m%d%H"
-    """Of kinds hour, weekday and weekend: how the time is written, where it is neither a time nor 2024-06-01 13:00."""
+    """strptime format of text for kinds hour, weekday and weekend; ISO text and time columns need none."""
     separator: str | None = Field(None, min_length=1)
-    """Splits text into several values, which are pooled by their mean; lists need none."""
+    """Splits text into several values, which are mean-pooled; lists need no separator."""
     longest: int = Field(16, ge=1, le=1000)
-    """Of several values: how many count; the rest of a longer list is left out."""
+    """Maximum number of values per row, 1 to 1000; the rest of a longer list is dropped."""
 
     @property
     def is_number(self) -> bool:
-        """Whether values are bins of a number."""
+        """Whether the field's values are bins of a number."""
         return self.kind in ("log-squared", "quantile", "width")
 
     @property
     def keeps_values(self) -> bool:
-        """Whether every raw value is one value of the field, so that rare ones can be dropped while counting."""
+        """Whether each raw value is one field value, so that an engine may drop rare ones while counting."""
         return self.kind == "category" and self.separator is None
 
     def lists(self, column: pa.Array) -> Any:
-        """Several values a row as a list array with at least one entry each; nothing where rows have one value."""
+        """Converts multi-valued rows to a list array with at least one entry each; None if rows are single-valued."""
         column = _plain(column)
         if self.separator is not None and not is_list(column.type):
             column = pc.split_pattern(column.cast(pa.string()), self.separator)
@@ -80,29 +80,29 @@ class Rule(Settings):
         return pc.list_slice(column, 0, self.longest)
 
     def apply(self, column: pa.Array) -> pa.Array:
-        """The field's values of raw values: int64 of bins and parts of a time; of categories a number, time or text.
+        """Computes the field's values: int64 for bins and parts of a time; number, time or text for categories.
 
-        Null stays null, and NaN is null.
+        Null stays null, and NaN becomes null.
         """
         column = _plain(column)
         if self.kind == "category":
             return column
         if self.is_number:
-            found, known, bad = numbers_in(column)
-            return pa.array(np.where(bad, NO_NUMBER, self._bins(found)), mask=~known & ~bad)
+            found, known, bad = parse_numbers(column)
+            return pa.array(np.where(bad, NOT_A_NUMBER, self._bins(found)), mask=~known & ~bad)
         return self._time_part(column)
 
     def times(self, column: pa.Array) -> pa.Array:
-        """Times of raw values of kind hour, weekday or weekend; text that is no time becomes null."""
+        """Parses the times of kind hour, weekday or weekend; text that is not a time becomes null."""
         column = _plain(column)
         if pa.types.is_temporal(column.type):
-            return column.cast(MOMENT) if pa.types.is_date(column.type) else column
+            return column.cast(TIMESTAMP) if pa.types.is_date(column.type) else column
         column = column.cast(pa.string())
-        found = pc.strptime(column, format=self.time_format, unit="s", error_is_null=True).cast(MOMENT)
-        return found if found.null_count == column.null_count else pc.coalesce(found, moments(column))
+        found = pc.strptime(column, format=self.time_format, unit="s", error_is_null=True).cast(TIMESTAMP)
+        return found if found.null_count == column.null_count else pc.coalesce(found, timestamps(column))
 
     def quantiles(self, parts: Iterable[tuple[NDArray[np.float64], NDArray[np.int64]]], total: int) -> "Rule":
-        """The rule with edges fitted on numbers in rising order and how often each is there, part by part."""
+        """Returns the rule with fitted edges; `parts` are chunks of ascending distinct numbers and their counts."""
         wanted = np.arange(1, self.bins) * (total / self.bins)
         edges: dict[float, None] = {}
         done = 0
@@ -112,16 +112,16 @@ class Rule(Settings):
             edges |= dict.fromkeys(numbers[places[places < len(numbers)]].tolist())
             done += int(counts.sum())
         try:
-            return self.model_copy(update={"edges": _rising(tuple(edges))})
+            return self.model_copy(update={"edges": _increasing(tuple(edges))})
         except ValueError as error:
             raise DataError(
-                "Quantiles of a column do not rise: it holds numbers that the engine cannot order. Write them as plain "
-                "numbers, or use the kind 'width' or 'log-squared'."
+                "Quantiles of a column are not increasing: the engine cannot sort its values as numbers. "
+                "Allowed: numbers. Write plain numbers, or use the kind 'width' or 'log-squared'."
             ) from error
 
     def _bins(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
         if self.kind == "width":
-            with np.errstate(over="ignore"):  # what is too large to divide is clipped
+            with np.errstate(over="ignore"):  # overflows are clipped
                 return np.floor(np.clip(numbers / self.width, -(2.0**61), 2.0**61)).astype(np.int64)
         if self.kind == "quantile":
             return np.searchsorted(np.asarray(self.edges), numbers, side="right").astype(np.int64)
@@ -137,21 +137,21 @@ class Rule(Settings):
 
 
 def not_numbers(column: pa.Array) -> list[str]:
-    """The texts of a column that are no numbers."""
+    """Returns the distinct texts of a column that are not numbers."""
     column = _plain(column)
-    _, _, bad = numbers_in(column)
+    _, _, bad = parse_numbers(column)
     return [str(value) for value in pc.unique(column.filter(pa.array(bad))).to_pylist()]
 
 
 def numbers_of(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """A raw column as numbers, and which of them are known: neither null nor text that is none."""
-    found, known, bad = numbers_in(_plain(column))
+    """Converts a raw column to numbers; also returns a mask of the known ones (not null, not other text)."""
+    found, known, bad = parse_numbers(_plain(column))
     return found, known & ~bad
 
 
 @cache
 def _log_squared_edges() -> NDArray[np.float64]:
-    """Entry k - 1 is the smallest whole z with floor(ln(z)^2) >= k; exact, so that no machine rounds otherwise."""
+    """Returns, at k - 1, the smallest integer z with floor(ln(z)^2) >= k; exact, so equal on every machine."""
     with localcontext() as context:
         context.prec = 60
         edges = [Decimal(k).sqrt().exp().to_integral_value(ROUND_CEILING) for k in range(1, 1900)]
@@ -159,7 +159,7 @@ def _log_squared_edges() -> NDArray[np.float64]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """One of few types: int64, uint64, double without NaN, text, time or a list; other types become text."""
+    """Normalizes a column to int64, uint64, float64 without NaN, time, list, or text for all other types."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
@@ -174,7 +174,7 @@ def _plain(column: pa.Array) -> pa.Array:
         column = column.cast(pa.float64())
         return pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
     if pa.types.is_temporal(column.type):
-        return plain_times(column)
+        return normalize_times(column)
     if is_list(column.type):
         return column
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):

@@ -1,4 +1,4 @@
-"""What a source of raw rows must say."""
+"""Base class of the sources of raw rows, and the rows they return."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import Field, field_serializer
 
 from fieldwise.core.errors import DataError
-from fieldwise.core.names import unknown
+from fieldwise.core.registry import unknown
 from fieldwise.core.settings import Settings
 from fieldwise.data.rules import Rule
 
@@ -18,90 +18,90 @@ BadRows = Literal["stop", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Raw rows in batches of columns; each call of `batches` reads them again, in the same order."""
+class SourceRows:
+    """Raw rows as Arrow batches; each call of `batches` reads them again, in the same order."""
 
     fields: tuple[str, ...]
-    """The fields, in order."""
+    """Field names, in order."""
     label: str
-    """The column that says whether a row was clicked."""
+    """Name of the label column."""
     key: tuple[str, ...]
-    """The columns that name a row; the split is a hash of them."""
+    """Columns that identify a row; a random split hashes them."""
     batches: Callable[[], Iterator[pa.RecordBatch]]
     count: int | None = None
-    """How many rows there are, where that is known before reading."""
+    """Number of rows, if known before reading."""
     rules: Mapping[str, Rule] = field(default_factory=dict)
-    """How fields are made; those without a rule take the values of their column as they are."""
+    """Rules of the fields; a field without a rule is a category."""
     positive: tuple[str, ...] = ()
-    """The label's values that count as a click; without them it must hold 0 and 1."""
+    """Label values that count as a click; if empty, the label must be 0 or 1."""
     in_process: bool = True
-    """Whether counting them in this process will do, where no engine is asked for."""
+    """Whether the engine `auto` counts these rows in this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Raw rows in files that an engine reads by itself."""
+    """Raw rows in files that an engine reads."""
 
     paths: tuple[Path, ...]
-    """Read one after the other."""
+    """Files in reading order."""
     columns: tuple[str, ...]
     """All columns of a file, in order."""
     fields: tuple[str, ...]
     label: str
     rules: Mapping[str, Rule]
     delimiter: str | None = ","
-    """Between the columns of text; Parquet has none."""
+    """Delimiter of text columns; None for Parquet."""
     header: bool = True
     quoted: bool = True
-    """Whether text may stand in double quotes; else a quote is a character like any other."""
+    """Whether text may be in double quotes; otherwise a quote is an ordinary character."""
     bad_rows: BadRows = "stop"
     positive: tuple[str, ...] = ()
 
     @property
     def is_text(self) -> bool:
-        """Text, not Parquet."""
+        """Whether the files are text, not Parquet."""
         return self.delimiter is not None
 
-    def at(self, paths: tuple[Path, ...]) -> "Files":
-        """The same columns in other files."""
+    def with_paths(self, paths: tuple[Path, ...]) -> "Files":
+        """Returns the same description for other files."""
         return replace(self, paths=paths)
 
 
 class Source(Settings):
-    """Settings of a source; `open` gives its rows."""
+    """Settings of a source; `open` returns its rows."""
 
     min_count: int = Field(1, ge=1, lt=2**63)
-    """Values seen fewer times in the training rows share the id `unknown`."""
+    """Values with fewer training rows than this map to `unknown`; at least 1."""
     fields: dict[str, Rule] = Field(default_factory=dict)
-    """How single fields are made, where the source's own choice will not do; what a rule leaves out stays as it is."""
+    """Rules that override the source's, by field; keys that a rule leaves out keep the source's value."""
 
     @field_serializer("fields")
     def _given(self, fields: dict[str, Rule]) -> dict[str, Any]:
-        """Only what was said, so that values read back mean the same."""
+        """Serializes only the keys that were set, so that settings mean the same when read back."""
         return {name: rule.model_dump(mode="json", exclude_unset=True) for name, rule in fields.items()}
 
     @abstractmethod
-    def open(self) -> Rows | Files:
-        """The raw rows; refuses missing or foreign files."""
+    def open(self) -> SourceRows | Files:
+        """Returns the raw rows; refuses missing files and files of another format."""
 
     def origin(self) -> dict[str, Any]:
-        """What identifies the raw rows, wherever they lie: the settings, and sizes of files."""
+        """Returns what identifies the raw rows at any location: settings and file sizes."""
         return self.values()
 
 
-def rules_of(rows: Rows | Files, source: Source) -> dict[str, Rule]:
-    """A rule for every field, in order: the user's laid over the source's, each with its column and minimum count."""
+def rules_of(rows: SourceRows | Files, source: Source) -> dict[str, Rule]:
+    """Returns a rule per field: the source's, overridden by the user's, with column and minimum count set."""
     strange = [name for name in source.fields if name not in rows.fields]
     if strange:
         raise DataError(unknown("data.fields", strange[0], rows.fields))
-    chosen = {name: _laid_over(rows.rules.get(name, Rule()), source.fields.get(name, Rule())) for name in rows.fields}
+    chosen = {name: _override(rows.rules.get(name, Rule()), source.fields.get(name, Rule())) for name in rows.fields}
     return {
         name: rule.model_copy(update={"column": rule.column or name, "min_count": rule.min_count or source.min_count})
         for name, rule in chosen.items()
     }
 
 
-def _laid_over(own: Rule, given: Rule) -> Rule:
-    """The source's rule with what the user's says."""
-    said = {key: getattr(given, key) for key in given.model_fields_set}
-    return own.model_copy(update={key: value for key, value in said.items() if value is not None})
+def _override(own: Rule, given: Rule) -> Rule:
+    """Returns the source's rule with the keys that the user set."""
+    changes = {key: getattr(given, key) for key in given.model_fields_set}
+    return own.model_copy(update={key: value for key, value in changes.items() if value is not None})

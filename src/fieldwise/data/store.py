@@ -1,9 +1,10 @@
-"""The dataset folder: arrays that are mapped, not loaded, with a schema, rules and vocabularies beside them."""
+"""The dataset folder: memory-mapped arrays, schema, rules and vocabularies."""
 
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -15,12 +16,12 @@ from fieldwise.core.plain_files import check_regular, read_json
 from fieldwise.core.records import first_problem
 from fieldwise.core.schema import Schema
 from fieldwise.data.encoder import Encoder
-from fieldwise.data.info import FORMAT, INFO, check
+from fieldwise.data.info import FORMAT, INFO, validate_info
 from fieldwise.data.split import SPLITS
 from fieldwise.data.vocabulary import Vocabulary
 
 _ROWS: Final = 2**16
-"""Rows that are checked at a time."""
+"""Rows checked per chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,9 @@ class Split:
     """Encoded rows of one split."""
 
     ids: NDArray[np.int32]
-    """(rows, places): one column for each field, more where a row may hold several values"""
+    """(rows, places): one id per field, more for multi-valued fields."""
     labels: NDArray[np.uint8] | NDArray[np.float32]
-    """(rows,); clicks, or for training what stands between no click and one"""
+    """(rows,): clicks, or soft labels between 0 and 1 for training."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -38,28 +39,28 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """An encoded click log in a folder. Splits are opened when first asked for."""
+    """An encoded click log in a folder. Splits are opened on first use."""
 
     folder: Path
     info: dict[str, Any]
 
     @classmethod
     def open(cls, folder: Path | str) -> "Dataset":
-        """Reads what the folder says of itself; refuses one that is not a dataset."""
+        """Reads the description of a dataset folder; refuses other folders."""
         folder = Path(folder)
         try:
             info = read_json(folder / INFO)
         except FileNotFoundError as error:
-            raise DataError(f"'{folder}' is no dataset: {INFO} is missing. Run `fieldwise prepare`.") from error
+            raise DataError(f"'{folder}' is not a dataset: {INFO} is missing. Run `fieldwise prepare`.") from error
         except OSError as error:
-            raise DataError(f"'{folder}' is no dataset: {error}. Run `fieldwise prepare`.") from error
+            raise DataError(f"'{folder}' is not a dataset: {error}. Run `fieldwise prepare`.") from error
         except ValueError as error:
             raise DataError(f"'{folder / INFO}' is damaged ({error}). Prepare the dataset again.") from error
         found = info.get("format") if isinstance(info, dict) else None
         if found != FORMAT:
-            raise DataError(f"'{folder}' has format {found!r:.80}. Allowed: {FORMAT!r}.")
+            raise DataError(f"'{folder}' has format {found!r:.80}. Allowed: {FORMAT!r}. Prepare it again.")
         try:
-            check(info)
+            validate_info(info)
         except ValidationError as error:
             raise DataError(
                 f"'{folder / INFO}' is damaged ({first_problem(error)}). Prepare the dataset again."
@@ -68,12 +69,12 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """Stands for the encoded rows and the schema."""
+        """Digest of the encoded rows and the schema."""
         return str(self.info["fingerprint"])
 
     @property
     def source(self) -> str:
-        """The name of the source it was made from."""
+        """Name of the source."""
         return str(self.info["made"]["source"]["name"])
 
     @cached_property
@@ -83,41 +84,41 @@ class Dataset:
 
     @cached_property
     def train(self) -> Split:
-        """Rows that weights are fitted on."""
+        """Rows for training weights."""
         return self._split("train")
 
     @cached_property
     def valid(self) -> Split:
-        """Rows that choose: early stops, gates, settings."""
+        """Rows for early stopping, gates and the choice of settings."""
         return self._split("valid")
 
     @cached_property
     def test(self) -> Split:
-        """Rows that are read once, at the end."""
+        """Rows for the final evaluation."""
         return self._split("test")
 
     @cached_property
     def encoder(self) -> Encoder:
-        """Encodes new raw rows as the dataset's own were encoded."""
+        """Encoder of new raw rows."""
         return Encoder.open(self.folder, self.schema)
 
     def vocabulary(self, field: str) -> Vocabulary:
-        """The values of one field."""
+        """Returns the vocabulary of a field."""
         return self.encoder.fields[self.schema.names.index(field)].vocabulary
 
     def _split(self, name: str) -> Split:
         rows = self.info["rows"][name]
-        # mode "c": pages stay shared and clean, yet torch may wrap them without a warning
+        # mode "c": pages stay shared and clean, and torch wraps them without a warning
         try:
             ids, labels = (_mapped(self.folder / f"{name}.{part}.npy") for part in ("ids", "labels"))
-        except (OSError, ValueError, OverflowError, SyntaxError, TypeError) as error:
+        except (OSError, ValueError, OverflowError, SyntaxError, TypeError, EOFError, TokenError) as error:
             raise DataError(
                 f"Dataset '{self.folder}': the {name} split cannot be read ({error}). Prepare it again."
             ) from error
         if ids.shape != (rows, self.schema.places) or labels.shape != (rows,):
             raise DataError(
                 f"Dataset '{self.folder}': {name} holds {ids.shape} ids and {labels.shape} labels, "
-                f"its {INFO} says {rows} rows of {len(self.schema)} fields. Prepare it again."
+                f"{INFO} says {rows} rows of {len(self.schema)} fields. Prepare it again."
             )
         if ids.dtype != np.int32 or labels.dtype != np.uint8:
             raise DataError(
@@ -135,29 +136,29 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 
 def _check_rows(folder: Path, split: str, schema: Schema, ids: NDArray[np.int32], labels: NDArray[np.uint8]) -> None:
-    """Refuses ids that no row of a field's table has, which would be another field's, and labels but 0 and 1.
+    """Refuses ids outside a field's table, which would read another field's rows, and labels other than 0 and 1.
 
-    One pass, so that training need not ask; padding, -1, is only for fields with several values a row.
+    Checks once, so that training does not have to. Only multi-valued fields may have padding, -1.
     """
     owners = np.repeat(np.arange(len(schema)), schema.lengths)
-    several = np.asarray(schema.lengths)[owners] > 1
-    limits = np.asarray(schema.cardinalities)[owners] + several
+    multi_valued = np.asarray(schema.lengths)[owners] > 1
+    limits = np.asarray(schema.cardinalities)[owners] + multi_valued
     for start in range(0, len(labels), _ROWS):
-        part = ids[start : start + _ROWS].view(np.uint32)  # below 0 becomes very large
+        part = ids[start : start + _ROWS].view(np.uint32)  # negative ids become very large
         largest = part.max(0).astype(np.int64)
-        if several.any():
-            largest[several] = (part[:, several] + np.uint32(1)).max(0)  # and padding 0
+        if multi_valued.any():
+            largest[multi_valued] = (part[:, multi_valued] + np.uint32(1)).max(0)  # padding becomes 0
         if (largest >= limits).any():
             bad = schema.names[owners[int((largest >= limits).argmax())]]
             raise DataError(
-                f"Dataset '{folder}': {split} holds ids of '{bad}' that it does not have. Prepare it again."
+                f"Dataset '{folder}': {split} holds ids of '{bad}' that are out of range. Prepare it again."
             )
         if labels[start : start + _ROWS].max() > 1:
             raise DataError(f"Dataset '{folder}': {split} holds labels other than 0 and 1. Prepare it again.")
 
 
 class Summary:
-    """What there is in one split: clicks, and for each field unknown and empty values."""
+    """Counts of one split: clicks, and unknown and null values per field."""
 
     def __init__(self, fields: int) -> None:
         self._clicks = 0
@@ -165,18 +166,18 @@ class Summary:
         self._nulls = np.zeros(fields, np.int64)
 
     def add(self, labels: NDArray[np.uint8], unknown: NDArray[np.bool_], nulls: NDArray[np.bool_]) -> None:
-        """Counts some rows more."""
+        """Adds rows to the counts."""
         self._clicks += int(labels.sum())
         self._unknown += unknown.sum(0)
         self._nulls += nulls.sum(0)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain counts."""
+        """Returns the counts as JSON values."""
         return {"clicks": self._clicks, "unknown": self._unknown.tolist(), "nulls": self._nulls.tolist()}
 
 
 class Writer:
-    """Writes the arrays of a new dataset into a folder, row batch by row batch."""
+    """Writes the arrays of a new dataset, batch by batch."""
 
     def __init__(self, folder: Path, places: int, rows: dict[str, int]) -> None:
         self._files = {}
@@ -201,7 +202,7 @@ class Writer:
 
 
 def _array(path: Path, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> BinaryIO:
-    """A new .npy file after its header; written as a stream, since a full disk kills whoever writes to mapped pages."""
+    """Creates a .npy file with a header; a stream, since a full disk kills a process that writes mapped pages."""
     file = path.open("wb")
     np.lib.format.write_array_header_1_0(
         file, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}

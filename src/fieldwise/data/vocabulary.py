@@ -1,4 +1,4 @@
-"""The values of a field and their ids."""
+"""Vocabularies: the values of a field and their ids."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,73 +12,82 @@ from numpy.typing import NDArray
 
 from fieldwise.core.files import replacing
 from fieldwise.core.schema import UNKNOWN
-from fieldwise.data.convert import Form, form_of, moments, numbers_in, plain_times, rewritten, wholes, written
+from fieldwise.data.convert import (
+    TextForm,
+    alternative_text,
+    integers,
+    normalize_times,
+    parse_numbers,
+    text_form,
+    timestamps,
+    to_text,
+)
 from fieldwise.data.vocabulary_file import read_columns
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Known values, the most frequent first; a value's id is its place counted from 1. Null is a value too."""
+    """Known values, most frequent first; ids count from 1 in this order. Null is a value too."""
 
     values: pa.Array
     counts: pa.Array
 
     @property
     def cardinality(self) -> int:
-        """Known values and `unknown`."""
+        """Number of ids: known values plus `unknown`."""
         return len(self.values) + 1
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
+        """Size in bytes."""
         return int(self.values.nbytes + self.counts.nbytes)
 
     def encode(self, column: pa.Array) -> NDArray[np.int32]:
-        """The ids of values as rules give them, (rows,); unseen ones become `unknown`.
+        """Returns the ids (rows,) of a rule's output; unseen values become `unknown`.
 
-        Values of another type are read as the vocabulary's: numbers and times in text, times as days, whole numbers
-        such as 17.0. Where it holds text, they are looked for as they would have been written: 17 also as 17.0, times
-        in any ISO form. Text is another text however alike it looks (7 and 07), unless all of the vocabulary is
-        written the same way, as whole numbers, as such with .0 behind them, or as true and false.
+        Values of another type are converted to the vocabulary's type: text to numbers or times, times to dates, 17.0
+        to 17. A text vocabulary is searched for every spelling of a value: 17 also as 17.0, times in any ISO form.
+        Different texts stay different (7 and 07), unless the whole vocabulary has one form: integers, integers with
+        .0, or true and false.
         """
         known, null = self.values, np.asarray(column.is_null())
         if pa.types.is_null(column.type):
             column = column.cast(known.type)
         if pa.types.is_floating(known.type):
-            found, there, bad = numbers_in(column)
-            column, null = pa.array(found, mask=~there), ~there & ~bad
+            found, valid, bad = parse_numbers(column)
+            column, null = pa.array(found, mask=~valid), ~valid & ~bad
         elif pa.types.is_integer(known.type):
-            column = wholes(column)
-        elif _is_moment(known.type) or _is_moment(column.type):
-            column, known = moments(column), moments(known)
+            column = integers(column)
+        elif _is_timestamp(known.type) or _is_timestamp(column.type):
+            column, known = timestamps(column), timestamps(known)
         elif pa.types.is_string(known.type):
-            return np.where(null, self._null_id, self._texts_ids(column))
+            return np.where(null, self._null_id, self._text_ids(column))
         elif column.type != known.type:
-            column, known = written(column), written(known)
-        return np.where(null, self._null_id, _places(column, known) + 1)
+            column, known = to_text(column), to_text(known)
+        return np.where(null, self._null_id, _positions(column, known) + 1)
 
-    def _texts_ids(self, column: pa.Array) -> NDArray[np.int32]:
-        ids = _places(written(column), self.values) + 1
+    def _text_ids(self, column: pa.Array) -> NDArray[np.int32]:
+        ids = _positions(to_text(column), self.values) + 1
         rest = np.flatnonzero((ids == UNKNOWN) & np.asarray(column.is_valid()))
         if len(rest):
             column = column.take(pa.array(rest))
-            if self._form == "truth" and pa.types.is_string(column.type):
-                ids[rest] = _places(pc.utf8_lower(column), pc.utf8_lower(self.values)) + 1
+            if self._form == "boolean" and pa.types.is_string(column.type):
+                ids[rest] = _positions(pc.utf8_lower(column), pc.utf8_lower(self.values)) + 1
             else:
-                other = rewritten(column, self._form)
+                other = alternative_text(column, self._form)
                 if other.null_count < len(other):
-                    ids[rest] = _places(other, self.values) + 1
+                    ids[rest] = _positions(other, self.values) + 1
         return ids
 
     @cached_property
-    def _form(self) -> Form | None:
-        return form_of(self.values)
+    def _form(self) -> TextForm | None:
+        return text_form(self.values)
 
     def texts(self, column: pa.Array) -> pa.Array:
-        """Values as text; known ones as the vocabulary writes them, whatever type or form they come in."""
+        """Converts values to text; known values get the vocabulary's spelling, whatever their type or form."""
         ids = self.encode(column)
         known = self.values.cast(pa.string()).take(pa.array(ids - 1, mask=ids == UNKNOWN))
-        return pc.coalesce(known, written(column))
+        return pc.coalesce(known, to_text(column))
 
     @property
     def _null_id(self) -> int:
@@ -91,28 +100,28 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path, rows: int | None = None) -> "Vocabulary":
-        """The inverse of `save`; ValueError where it is none, or holds another number of values than `rows`."""
+        """Reads what `save` wrote; ValueError if the file is not a vocabulary, or its length is not `rows`."""
         values, counts = read_columns(path, rows)
-        # older folders hold NaN, and times with zones and of other units
+        # older folders contain NaN, and times with zones or other units
         if pa.types.is_temporal(values.type):
-            values = plain_times(values)
+            values = normalize_times(values)
         elif pa.types.is_floating(values.type):
             values = values.cast(pa.float64())
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
         elif pa.types.is_integer(values.type):
-            values = wholes(values)
+            values = integers(values)
         return cls(values, counts)
 
 
-def _places(column: pa.Array, known: pa.Array) -> NDArray[np.int32]:
-    """Where values stand among known ones; -1 of unknown ones and of null."""
+def _positions(column: pa.Array, known: pa.Array) -> NDArray[np.int32]:
+    """Returns the index of each value in `known`; -1 for unknown values and null."""
     found: NDArray[np.int32] = pc.fill_null(
         pc.index_in(column, value_set=known, skip_nulls=True), UNKNOWN - 1
     ).to_numpy(zero_copy_only=False)
     return found
 
 
-def _is_moment(kind: pa.DataType) -> bool:
+def _is_timestamp(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
@@ -123,40 +132,40 @@ class Counter:
         self._parts: list[pa.Table] = []
 
     def add(self, column: pa.Array, counts: pa.Array | None = None) -> None:
-        """Counts one batch more; each value once, or as often as `counts` says."""
+        """Adds a batch; `counts` are the counts of its values, 1 each by default."""
         if counts is None:
             found = pc.value_counts(column)
             column, counts = found.field("values"), found.field("counts")
         self._parts.append(pa.table({"value": column, "count": counts.cast(pa.int64())}))
-        if len(self._parts) >= 32:  # keeps memory bound by the values, not by the rows
+        if len(self._parts) >= 32:  # memory is bounded by the distinct values, not by the rows
             self.merge()
 
     def merge(self) -> None:
-        """Brings what was added into as little memory as it needs."""
+        """Merges equal values to free memory."""
         self._parts = [self.table()]
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
+        """Size in bytes."""
         return sum(part.nbytes for part in self._parts)
 
     def table(self) -> pa.Table:
-        """The columns value and count, each value once, in no order."""
+        """Returns distinct values and their counts, unordered."""
         parts = pa.concat_tables(self._parts)
-        threads = len(parts) > 100_000  # starting them takes longer than to group a few values
+        threads = len(parts) > 100_000  # for few values, starting threads takes longer
         merged = parts.group_by("value", use_threads=threads).aggregate([("count", "sum")])
         return merged.rename_columns({"count_sum": "count"}).select(["value", "count"])
 
-    def vocabulary(self, min_count: int, but: int | None = None) -> Vocabulary:
-        """Values seen at least `min_count` times, by falling count, then by value (text by its UTF-8 bytes).
+    def vocabulary(self, min_count: int, exclude: int | None = None) -> Vocabulary:
+        """Returns values with at least `min_count` rows, by descending count, then by value (text by UTF-8 bytes).
 
-        The value `but` is left out.
+        Omits the value `exclude`.
         """
         table = self.table()
         table = table.filter(pc.greater_equal(table["count"], min_count))
         if pa.types.is_uint64(table["value"].type):
-            table = table.set_column(0, "value", wholes(table["value"].combine_chunks()))
-        if but is not None:
-            table = table.filter(pc.fill_null(pc.not_equal(table["value"], but), True))
+            table = table.set_column(0, "value", integers(table["value"].combine_chunks()))
+        if exclude is not None:
+            table = table.filter(pc.fill_null(pc.not_equal(table["value"], exclude), True))
         table = table.sort_by([("count", "descending"), ("value", "ascending")]).combine_chunks()
         return Vocabulary(table["value"].combine_chunks(), table["count"].combine_chunks())

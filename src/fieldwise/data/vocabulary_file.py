@@ -1,7 +1,7 @@
-"""The Parquet file of a vocabulary, read so that it unfolds to no more than a small multiple of its size.
+"""Reads the Parquet file of a vocabulary so that memory stays within a small multiple of the file size.
 
-A value stands in a vocabulary once. So a file of n values has at least some bytes for each, and columns that repeat one
-value, or are packed by a codec without a bound, are nobody's vocabulary.
+Values of a vocabulary are distinct, so each takes some bytes of the file. Columns that repeat a value, or use a codec
+with an unbounded compression ratio, are refused.
 """
 
 from pathlib import Path
@@ -15,36 +15,36 @@ import pyarrow.parquet as pq
 from fieldwise.core.plain_files import check_regular
 
 _CODECS: Final = ("SNAPPY", "UNCOMPRESSED")
-"""Snappy unfolds a byte to at most about 21."""
+"""Snappy expands a byte to at most about 21 bytes."""
 _ENCODINGS: Final = {"PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"}
-_VALUES_A_BYTE: Final = 8
-"""More different values than this for each byte of the file cannot be, with these codecs."""
+_VALUES_PER_BYTE: Final = 8
+"""Upper bound of distinct values per byte of the file, with these codecs."""
 
 
 def read_columns(path: Path, rows: int | None) -> tuple[pa.Array, pa.Array]:
-    """Values and counts; ValueError where the file is no vocabulary, or has another number of rows."""
+    """Returns values and counts; ValueError if the file is not a vocabulary, or its length is not `rows`."""
     size = check_regular(path)
     with pq.ParquetFile(path.absolute(), pre_buffer=False) as file:
         kind, found = _kind(path, file), file.metadata.num_rows
     if rows is not None and found != rows:
         raise ValueError(f"'{path.name}' holds {found} values, the field has {rows}")
-    if found > _VALUES_A_BYTE * size:
-        raise ValueError(f"'{path.name}' holds {found} values in {size} bytes, so not each once")
+    if found > _VALUES_PER_BYTE * size:
+        raise ValueError(f"'{path.name}' holds {found} values in {size} bytes, so they are not distinct")
     texts = ["value"] if pa.types.is_string(kind) or pa.types.is_large_string(kind) else []
     with pq.ParquetFile(path.absolute(), pre_buffer=False, read_dictionary=texts) as file:
         table = file.read(["value", "count"], use_threads=False)
     if table.num_rows != found:
-        raise ValueError(f"'{path.name}' holds {table.num_rows} values and says {found}")
-    for part in table["value"].chunks if texts else ():  # before each is written out as often as it is there
+        raise ValueError(f"'{path.name}' holds {table.num_rows} values, its metadata says {found}")
+    for part in table["value"].chunks if texts else ():  # before the dictionary is expanded
         lengths = np.asarray(pc.binary_length(part.dictionary), dtype=np.int64)
         if lengths[np.asarray(part.indices.drop_null())].sum() > lengths.sum():
             raise ValueError(f"'{path.name}' holds a value twice")
     values = table["value"].cast(kind) if texts else table["value"]
-    return _whole(values), _whole(table["count"]).cast(pa.int64())
+    return _combined(values), _combined(table["count"]).cast(pa.int64())
 
 
 def _kind(path: Path, file: pq.ParquetFile) -> pa.DataType:
-    """The type of the values, from what the file says of itself."""
+    """Returns the type of the values from the file's metadata."""
     schema, about = file.schema_arrow, file.metadata
     if sorted(schema.names) != ["count", "value"]:
         raise ValueError(f"'{path.name}' has the columns {', '.join(schema.names)[:80]}, not value and count")
@@ -58,15 +58,15 @@ def _kind(path: Path, file: pq.ParquetFile) -> pa.DataType:
     for group in range(about.num_row_groups):
         for column in range(about.num_columns):
             chunk = about.row_group(group).column(column)
-            strange = {*chunk.encodings} - _ENCODINGS
-            if chunk.compression not in _CODECS or strange:
-                packed = ", ".join([chunk.compression, *sorted(strange)])
+            unsupported = {*chunk.encodings} - _ENCODINGS
+            if chunk.compression not in _CODECS or unsupported:
+                used = ", ".join([chunk.compression, *sorted(unsupported)])
                 raise ValueError(
-                    f"'{path.name}' is packed by {packed}. Allowed: {', '.join(_CODECS)}, plain or dictionary"
+                    f"'{path.name}' is compressed with {used}. Allowed: {', '.join(_CODECS)}, plain or dictionary"
                 )
     return kind
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array

@@ -1,1 +1,1 @@
-"""Models to folders and back; needs no training code."""
+"""Saves models to folders, loads them again and exports them; needs no training code."""

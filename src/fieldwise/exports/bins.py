@@ -1,4 +1,4 @@
-"""Where the id of a binned number changes: exact, because the rule itself is asked."""
+"""The exact numbers at which the id of a binned field changes, found by applying the rule itself."""
 
 from dataclasses import dataclass
 
@@ -12,16 +12,16 @@ from fieldwise.data.rules import Rule
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A number's id is `ids[k]`, with k the count of edges that are not above the number."""
+    """A step function from numbers to ids: the id is `ids[k]`, where k is the number of edges <= the number."""
 
     edges: NDArray[np.float64]
     ids: NDArray[np.int64]
     null: int
-    """The id of a number that is not there."""
+    """The id of a missing number."""
 
 
 def steps_of(field: FieldEncoder) -> Steps:
-    """The steps of a field of binned numbers."""
+    """Returns the steps of a field of binned numbers."""
     known = field.vocabulary.values.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
     edges = first_numbers(field.rule, np.concatenate([known, known + 1]))
     edges = np.unique(edges[np.isfinite(edges) | (edges > 0)])
@@ -31,9 +31,9 @@ def steps_of(field: FieldEncoder) -> Steps:
 
 
 def first_numbers(rule: Rule, bins: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The smallest number whose bin is not below each of the bins; NaN where there is none.
+    """Returns, for each bin, the smallest number whose bin is at least that one; NaN if there is none.
 
-    Bins never fall as numbers rise, so this is a bisection over all floating point numbers.
+    Bins are monotonic in the number, so this is a bisection over all floats.
     """
     low = np.full(len(bins), _place(np.asarray([-np.inf]))[0])
     high = np.full(len(bins), _place(np.asarray([np.inf]))[0] + 1)
@@ -47,7 +47,7 @@ def first_numbers(rule: Rule, bins: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _place(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Whole numbers in the order of floating point numbers, without gaps."""
+    """Maps floats to consecutive integers in the same order."""
     bits = numbers.view(np.int64)
     return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
 

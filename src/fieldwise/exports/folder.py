@@ -1,6 +1,6 @@
 """A model as a folder: weights in safetensors, the rest in JSON and Parquet. No pickle is read or written.
 
-A folder may come from a stranger: no code that it names is run, nothing is allocated that it does not hold.
+A folder may be untrusted: loading runs no code that it names, and allocates no more memory than its files need.
 """
 
 import platform
@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from fieldwise.core.errors import DataError, FieldwiseError, RunError, SettingsError
 from fieldwise.core.files import replacing
 from fieldwise.core.mask import Mask
-from fieldwise.core.names import name_of, name_of_class, resolve
 from fieldwise.core.plain_files import check_regular
+from fieldwise.core.registry import name_of, name_of_class, resolve
 from fieldwise.core.schema import Schema
 from fieldwise.core.settings import validate
 from fieldwise.core.version import __version__
@@ -31,14 +31,14 @@ WEIGHTS: Final = "model.safetensors"
 
 
 def export(model: CTRModel, folder: Path | str, encoder: Encoder | None = None, mask: Mask | None = None) -> None:
-    """Writes a model; `model.json` comes last, so its presence means complete.
+    """Writes a model to a folder; `model.json` is written last, so its presence means that the folder is complete.
 
-    With the dataset's encoder, vocabularies and bins of the fields that the model needs go with it, and `load` gives
-    something back that predicts raw rows. The mask adds which columns were kept.
+    With the dataset's encoder, the folder also holds the vocabularies and bins of the fields that the model needs, and
+    `load` returns a predictor of raw rows. With the mask, it also records which columns were kept.
     """
     folder, files = Path(folder), [WEIGHTS]
     if encoder is not None and encoder.schema != model.layout.schema:
-        raise DataError("The encoder's fields are not the model's. Give the encoder of the dataset it was trained on.")
+        raise DataError("The encoder's fields differ from the model's. Pass the encoder of its training dataset.")
     check_finite(model.state_dict())
     with replacing(folder / WEIGHTS) as work:
         save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, work)
@@ -58,9 +58,9 @@ def export(model: CTRModel, folder: Path | str, encoder: Encoder | None = None, 
 
 
 def load(folder: Path | str, device: str = "cpu", model: type[Model] | None = None) -> Predictor:
-    """Reads a model back, ready to predict; refuses damaged or foreign files.
+    """Loads a model, ready to predict; refuses damaged files and files that the export did not write.
 
-    A model that is not the library's is loaded only where its class is given: a folder's word runs no code.
+    A model that is not part of the library is loaded only if its class is passed: a folder cannot make code run.
     """
     folder = Path(folder)
     _check_device(device)
@@ -73,10 +73,10 @@ def load(folder: Path | str, device: str = "cpu", model: type[Model] | None = No
         built = build(settings, info.layout, info.linear, stored)
         del stored
         if list(built.needs) != info.needs:
-            raise RunError(f"'{folder}': the fields that the model needs are not those named. Export the model again.")
+            raise RunError(f"'{folder}': the model needs other fields than {INFO} lists. Export the model again.")
         encoder = _encoder(folder, info) if RULES in info.files else None
     except OSError as error:
-        raise RunError(f"'{folder}' holds no whole model: {error}. Export it again.") from error
+        raise RunError(f"'{folder}' holds no complete model: {error}. Export it again.") from error
     except (
         ValueError, KeyError, TypeError, IndexError, OverflowError, RuntimeError, MemoryError, SafetensorError,
         ArrowException, DataError,
@@ -90,27 +90,29 @@ def load(folder: Path | str, device: str = "cpu", model: type[Model] | None = No
 
 def _check_device(device: str) -> None:
     try:
-        torch.ones(1).to(device).cpu()  # what can be computed with can be copied back, unlike the meta device
-    except (RuntimeError, AssertionError, ImportError, ValueError) as error:  # of devices that torch does not have
+        torch.ones(1).to(device).cpu()  # copying back fails on the meta device, which cannot compute
+    except (RuntimeError, AssertionError, ImportError, ValueError) as error:  # torch raises any of these
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise RunError(f"Device '{device}' cannot be used ({line}). Use cpu.") from error
 
 
 def _class(folder: Path, info: ModelInfo, given: type[Model] | None) -> type[Model]:
-    """The model's class: the library's by its name, another only as it is given."""
+    """Returns the model's class: the library's by name, any other only if it was passed."""
     named = info.model.get("name")
     if given is None and named not in MODELS:
         raise RunError(
-            f"'{folder}' holds a model of {str(named)!r:.80}, which is not the library's, and no file may run code. "
-            f"Add --model {named!s:.80}, or model=... in Python, if you trust it."
+            f"'{folder}' holds a model of class {str(named)!r:.80}, which is not part of the library and is not "
+            f"imported on a file's word. Add --model {named!s:.80}, or model=... in Python, if you trust it."
         )
     cls = resolve("model", MODELS, str(named)) if given is None else given
     if not (isinstance(cls, type) and issubclass(cls, Model)):
-        raise SettingsError(f"'{getattr(cls, '__name__', cls)}' is no base model. Name a subclass of fw.models.Model.")
+        raise SettingsError(
+            f"'{getattr(cls, '__name__', cls)}' is not a base model. Pass a subclass of fw.models.Model."
+        )
     is_named = name_of_class(cls, MODELS)
-    if named not in (is_named, f"__main__:{cls.__name__}"):  # a script's own class lies elsewhere when it is imported
+    if named not in (is_named, f"__main__:{cls.__name__}"):  # a class of a script has another path when imported
         raise RunError(
-            f"'{folder}' holds a model of {str(named)!r:.80}, this call names '{is_named}'. Name that class."
+            f"'{folder}' holds a model of class {str(named)!r:.80}, but got class '{is_named}'. Pass the former."
         )
     return cls
 
@@ -119,12 +121,12 @@ def _settings(info: ModelInfo, cls: type[Model]) -> Model:
     values = {name: value for name, value in info.model.items() if name != "name"}
     settings, problems = validate(cls, values, "model", trusted=())
     if settings is None:
-        raise RunError(f"The model's settings are not understood: {' '.join(problems)}")
+        raise RunError(f"The model's settings are not valid: {' '.join(problems)}")
     return settings
 
 
 def _check_files(folder: Path, info: ModelInfo) -> None:
-    """Refuses files that are not those which the export wrote, and files that are needed but not listed."""
+    """Refuses files that differ from what the export wrote, and files that are needed but not listed."""
     vocabularies = [vocabulary_file(index) for index in range(len(info.needs))] if RULES in info.files else []
     for name in (WEIGHTS, *vocabularies):
         if name not in info.files:
@@ -132,13 +134,15 @@ def _check_files(folder: Path, info: ModelInfo) -> None:
     for name, expected in info.files.items():
         size = check_regular(folder / name)
         if size != expected.bytes:
-            raise RunError(f"'{folder / name}' has {size} bytes, {INFO} says {expected.bytes}. Export the model again.")
+            raise RunError(
+                f"'{folder / name}' has {size} bytes, {INFO} lists {expected.bytes}. Export the model again."
+            )
         if FileInfo.of(folder / name) != expected:
-            raise RunError(f"'{folder / name}' is not the file that was exported. Export the model again.")
+            raise RunError(f"'{folder / name}' has changed since the export. Export the model again.")
 
 
 def _encoder(folder: Path, info: ModelInfo) -> Encoder:
-    """The vocabularies and bins of the needed fields; says no where they are of other fields or sizes."""
+    """Reads the vocabularies and bins of the needed fields; refuses those of other fields or sizes."""
     needs = set(info.needs)
     needed = tuple(field for field in info.layout.schema.fields if field.name in needs)
     return Encoder.open(folder, Schema(needed))

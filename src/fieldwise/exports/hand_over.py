@@ -1,4 +1,4 @@
-"""The widths as the configs that other libraries read."""
+"""Writes the widths as the config files of other libraries."""
 
 import json
 import re
@@ -10,17 +10,17 @@ from safetensors.torch import save_file
 
 from fieldwise.core.files import replacing, write_json, write_text
 from fieldwise.exports.predictor import Predictor
-from fieldwise.exports.tables import Table, Tables
+from fieldwise.exports.tables import StoredTable, Tables
 
 
 def to_json(tables: Tables, folder: Path) -> list[Path]:
-    """Writes widths.json, for whatever else reads JSON."""
+    """Writes widths.json, for any other program."""
     write_json(folder / "widths.json", tables.to_json())
     return [folder / "widths.json"]
 
 
 def to_fuxictr(tables: Tables, folder: Path) -> list[Path]:
-    """Writes what FuxiCTR's model config takes: one file for flat models, one with lifts for FM-type models."""
+    """Writes entries of FuxiCTR's model config: one file for flat models, one with lifts for FM-type models."""
     flat = [_fuxictr(table, None) for table in tables.tables]
     used = [table.field for table in tables.tables]
     written = {"fuxictr_flat.json": {"use_features": used, "feature_specs": flat}}
@@ -32,8 +32,8 @@ def to_fuxictr(tables: Tables, folder: Path) -> list[Path]:
     return [folder / name for name in written]
 
 
-def _fuxictr(table: Table, common: int | None) -> dict[str, Any]:
-    """A feature's spec; FuxiCTR reads `feature_encoder` as Python."""
+def _fuxictr(table: StoredTable, common: int | None) -> dict[str, Any]:
+    """Returns a feature's spec; FuxiCTR evaluates `feature_encoder` as Python."""
     encoders = ["layers.MaskedAveragePooling()"] if table.length > 1 else []
     spec: dict[str, Any] = {"name": table.field, "embedding_dim": table.aligned}
     if common:
@@ -43,7 +43,7 @@ def _fuxictr(table: Table, common: int | None) -> dict[str, Any]:
 
 
 def to_deepctr(tables: Tables, folder: Path) -> list[Path]:
-    """Writes the arguments of DeepCTR-Torch's SparseFeat, and of VarLenSparseFeat for several values a row."""
+    """Writes the arguments of DeepCTR-Torch's SparseFeat, and of VarLenSparseFeat for several values per row."""
     sparse = [
         {"name": t.field, "vocabulary_size": t.cardinality, "embedding_dim": t.aligned}
         for t in tables.tables
@@ -63,7 +63,7 @@ def to_deepctr(tables: Tables, folder: Path) -> list[Path]:
 
 
 def to_torcheasyrec(tables: Tables, folder: Path) -> list[Path]:
-    """Writes the feature_configs of a TorchEasyRec pipeline, as protobuf text; ids are those of this library."""
+    """Writes the feature_configs of a TorchEasyRec pipeline as protobuf text, for ids encoded by this library."""
     parts = [
         "feature_configs {\n"
         "  id_feature {\n"
@@ -81,9 +81,9 @@ def to_torcheasyrec(tables: Tables, folder: Path) -> list[Path]:
 
 
 def to_torchrec(predictor: Predictor, tables: Tables, folder: Path) -> list[Path]:
-    """Writes the arguments of TorchRec's EmbeddingBagConfig, and the weights under the names that its module has.
+    """Writes the arguments of TorchRec's EmbeddingBagConfig, and the weights under the names of its module.
 
-    The lifts of FM-type models go with them, as weights of linear layers named after the fields.
+    The lifts of FM-type models are included, as weights of linear layers named after the fields.
     """
     model, names = predictor.model, _module_names(tables)
     weights, configs = {}, []
@@ -112,11 +112,11 @@ def to_torchrec(predictor: Predictor, tables: Tables, folder: Path) -> list[Path
 
 
 def _module_names(tables: Tables) -> list[str]:
-    """A name for each table that a module may have: torch allows no dots in them."""
+    """Returns a valid module name for each table: torch allows no dots."""
     names = [re.sub(r"\W", "_", table.field) for table in tables.tables]
     return [name if names.count(name) == 1 else f"{name}_{j}" for j, name in enumerate(names)]
 
 
 def _quoted(text: str) -> str:
-    """Text in the quotes of protobuf's text form, whose escapes are JSON's for what is no letter."""
+    """Quotes text for protobuf's text format, whose escapes are a superset of those JSON uses here."""
     return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What `model.json` says: everything of a model but its numbers and vocabularies."""
+"""The contents of `model.json`: everything about a model except its weights and vocabularies."""
 
 import hashlib
 import json
@@ -27,29 +27,29 @@ class FieldInfo(Record):
     name: str
     cardinality: int = Field(ge=1)
     length: int = Field(1, ge=1, le=1000)
-    """How many values a row may hold."""
+    """Maximum number of values per row."""
     width: int = Field(ge=0)
     first_order: int = Field(ge=0, le=1)
     """1 where the field has first-order weights."""
     kept: list[int] | None = None
-    """Which columns of the full model these were, where that is known."""
+    """Indices of these columns in the full model, if known."""
 
 
 class FileInfo(Record):
-    """A file of the folder, as it was written."""
+    """Size and digest of a file in the folder."""
 
     bytes: int
     sha256: str
 
     @classmethod
     def of(cls, path: Path) -> "FileInfo":
-        """Reads the whole file."""
+        """Reads a file and returns its size and digest."""
         with open_regular(path) as file:
             return cls(bytes=os.fstat(file.fileno()).st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
 
 class ModelInfo(Record):
-    """The whole of `model.json`."""
+    """The contents of `model.json`."""
 
     format: Literal["fieldwise-model/2"] = FORMAT
     model: dict[str, Any]
@@ -63,13 +63,13 @@ class ModelInfo(Record):
 
     @property
     def layout(self) -> Layout:
-        """Fields and widths."""
+        """The fields and their widths."""
         fields = tuple(SchemaField(f.name, f.cardinality, f.length) for f in self.fields)
         return Layout(Schema(fields), tuple(f.width for f in self.fields))
 
     @property
     def linear(self) -> Layout:
-        """Which fields have first-order weights."""
+        """The layout of the first-order weights: width 1 for each field that has one."""
         return Layout(self.layout.schema, tuple(f.first_order for f in self.fields))
 
     def write(self, folder: Path) -> None:
@@ -79,7 +79,7 @@ class ModelInfo(Record):
 
     @classmethod
     def read(cls, folder: Path) -> "ModelInfo":
-        """Reads and checks `model.json` alone."""
+        """Reads and checks `model.json`, and no other file."""
         try:
             values = read_json(folder / INFO)
         except OSError as error:
@@ -95,11 +95,11 @@ class ModelInfo(Record):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise RunError(f"'{folder / INFO}' is not understood: {first_problem(error)}. Export it again.") from error
+            raise RunError(f"'{folder / INFO}' is not valid: {first_problem(error)}. Export it again.") from error
 
 
 def field_infos(layout: Layout, linear: Layout | None, mask: Mask | None) -> list[FieldInfo]:
-    """One for each field."""
+    """Returns one `FieldInfo` per field."""
     return [
         FieldInfo(
             name=field.name,
@@ -118,7 +118,7 @@ def _digest(values: dict[str, Any]) -> str:
 
 
 def _hint(folder: Path) -> str:
-    """What to do where a folder holds no model: the models of a run, where it is one."""
+    """Returns advice for a folder without a model: if it is a run, the paths of its models."""
     below = sorted(folder.glob(f"seed-*/compact/*/{INFO}"))
     if below:
         return f"It is a run; name one of its models: {', '.join(str(path.parent) for path in below[:4])}."

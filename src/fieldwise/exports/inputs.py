@@ -1,14 +1,14 @@
-"""How raw values enter a graph: one tensor for each raw column, whose type follows from how its fields are made.
+"""The inputs of a graph: one tensor per raw column, whose type follows from the rules of its fields.
 
 | kind | fields | tensor | null |
 |---|---|---|---|
-| text | categories of text, dates or truth values | string (B,) | the graph's null text |
-| whole | categories of whole numbers; uint64 by its bits | int64 (B,) | -2**63 |
-| number | bins of numbers, categories of broken numbers | double (B,) | NaN |
-| time | hour, weekday, weekend | int64 (B,), seconds since 1970, in UTC where times have a zone | -2**63 |
+| text | categories of text, dates or booleans | string (B,) | the graph's null text |
+| whole | categories of integers; uint64 by its bits | int64 (B,) | -2**63 |
+| number | bins of numbers, categories of floats | double (B,) | NaN |
+| time | hour, weekday, weekend | int64 (B,), seconds since 1970, in UTC for times with a zone | -2**63 |
 
-Text with a separator is split inside the graph. Other fields with several values a row take a tensor (B, K) of any K,
-and beside it `NAME.length` (B,), how many of the K count; an empty list is one null.
+Text with a separator is split inside the graph. Other fields with several values per row take a tensor (B, K) of any
+K, and a second tensor `NAME.length` (B,) with the number of valid values per row; an empty list is one null.
 """
 
 from typing import Any, Final, Literal
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.records import Record
-from fieldwise.data.convert import wholes
+from fieldwise.data.convert import integers
 from fieldwise.data.encoder import Encoder, FieldEncoder
 from fieldwise.data.rules import Rule, not_numbers, numbers_of
 
 Kind = Literal["text", "whole", "number", "time"]
 NULL_WHOLE: Final = -(2**63)
 _UNSEEN: Final = -0x6A09E667F3BCC908
-"""Stands for what is no whole number, where whole numbers are the categories; no id is this one but by a freak."""
+"""Sentinel for a value that is not an integer in a column of integers; a collision is practically impossible."""
 
 
 class Input(Record):
@@ -37,19 +37,19 @@ class Input(Record):
     column: str
     kind: Kind
     several: bool
-    """Whether a row holds a list, whose length is an input too."""
+    """Whether a row holds a list; its length is then a second input."""
     null: str | None
-    """Of kind text: what stands for null."""
+    """The text that represents null; only for kind text."""
 
     @property
     def length_name(self) -> str:
-        """The input that says how many values of a list count."""
+        """Name of the input with the number of valid values per row."""
         return f"{self.name}.length"
 
 
 def inputs_of(encoder: Encoder) -> list[Input]:
-    """The input of each field; fields of one column share theirs, where their kinds agree."""
-    keys = [(f.rule.column or f.name, _kind(f), f.several and not splits(f)) for f in encoder.fields]
+    """Returns the input of each field; fields of the same column and kind share an input."""
+    keys = [(f.rule.column or f.name, _kind(f), f.several and not splits_in_graph(f)) for f in encoder.fields]
     columns = [column for column, _, _ in dict.fromkeys(keys)]
     null = _null_text(encoder)
     return [
@@ -64,16 +64,16 @@ def inputs_of(encoder: Encoder) -> list[Input]:
     ]
 
 
-def splits(field: FieldEncoder) -> bool:
-    """Whether a field's text is split inside the graph."""
+def splits_in_graph(field: FieldEncoder) -> bool:
+    """Returns whether a field's text is split inside the graph."""
     return field.several and field.rule.separator is not None and _kind(field) == "text"
 
 
 def feeds(encoder: Encoder, rows: Any) -> dict[str, NDArray[Any]]:
-    """The tensors of raw rows: a dict of columns, or anything with an Arrow stream."""
+    """Returns the input tensors for raw rows: a dict of columns, or anything with an Arrow stream."""
     table, tensors = encoder.table(rows), {}
     pairs = zip(encoder.fields, inputs_of(encoder), strict=True)
-    # of fields that share a tensor, the one that knows most values says how they are written
+    # fields that share a tensor: the one with the largest vocabulary defines the format, so it comes last
     for field, entry in sorted(pairs, key=lambda pair: pair[0].vocabulary.cardinality):
         column = table[entry.column].combine_chunks()
         if entry.several:
@@ -93,7 +93,7 @@ def _kind(field: FieldEncoder) -> Kind:
 
 
 def _null_text(encoder: Encoder) -> str:
-    r"""`\N`, as text files of databases write it, or longer where that is a value; no separator is in it."""
+    r"""Returns `\N`, as in database dumps, repeated if that is a value of some field; contains no separator."""
     texts = [f for f in encoder.fields if _kind(f) == "text"]
     separators = [f.rule.separator for f in texts if f.rule.separator]
     found = "\\N" if not any(separator in "\\N" * 9 for separator in separators) else "null"
@@ -118,7 +118,7 @@ def _values(field: FieldEncoder, entry: Input, column: pa.Array) -> NDArray[Any]
     if entry.kind == "number":
         wrong = not_numbers(column)
         if wrong:
-            raise DataError(f"Column '{entry.column}' is a number in the graph, but holds {wrong[:3]}. Mend the rows.")
+            raise DataError(f"Column '{entry.column}' is a number in the graph, but holds {wrong[:3]}. Fix the rows.")
         numbers, known = numbers_of(column)
         return np.where(known, numbers, np.nan)
     if entry.kind == "time":
@@ -126,14 +126,14 @@ def _values(field: FieldEncoder, entry: Input, column: pa.Array) -> NDArray[Any]
         return _filled(pc.floor_temporal(times, unit="second").cast(pa.timestamp("s")).cast(pa.int64()), NULL_WHOLE)
     plain = Rule().apply(column)
     if entry.kind == "text":
-        texts = _split(field, plain) if splits(field) else field.vocabulary.texts(plain)
+        texts = _split(field, plain) if splits_in_graph(field) else field.vocabulary.texts(plain)
         return np.asarray(texts.fill_null(entry.null).to_pylist(), dtype=object)
-    whole = pc.if_else(plain.is_null(), NULL_WHOLE, pc.fill_null(wholes(plain), _UNSEEN))
+    whole = pc.if_else(plain.is_null(), NULL_WHOLE, pc.fill_null(integers(plain), _UNSEEN))
     return _filled(whole, NULL_WHOLE)
 
 
 def _split(field: FieldEncoder, column: pa.Array) -> pa.Array:
-    """Text whose parts are written as the vocabulary writes them; the graph splits it."""
+    """Formats the parts of separated text as the vocabulary does; the graph splits the text."""
     lists = pc.split_pattern(column.cast(pa.string()), field.rule.separator)
     parts = pa.ListArray.from_arrays(lists.offsets, field.vocabulary.texts(lists.values), mask=lists.is_null())
     return pc.binary_join(parts, field.rule.separator)

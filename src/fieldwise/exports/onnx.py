@@ -1,4 +1,4 @@
-"""One ONNX graph from raw values to the probability, for ONNX Runtime and whatever else reads ONNX."""
+"""Exports one ONNX graph from raw values to the probability."""
 
 import json
 from pathlib import Path
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 EXTERNAL_ABOVE: Final = 2**31 - 2**27
-"""Bytes of weights from which they lie in a file of their own; a protobuf holds 2 GiB with everything else."""
+"""Weights of more bytes than this go into a separate file; a protobuf message holds at most 2 GiB."""
 _DATA: Final = ".data"
 
 
 def to_onnx(predictor: Predictor, path: Path | str) -> list[Path]:
-    """Writes one graph from raw values to the probability; large tables lie beside it, in `NAME.data`."""
+    """Writes the graph from raw values to the probability; weights over about 2 GiB go into `NAME.data`."""
     return _save(_whole(predictor), Path(path))
 
 
 def ids_to_onnx(probability: Probability, path: Path) -> list[Path]:
-    """Writes the graph from ids to the probability alone."""
+    """Writes the graph from ids to the probability, without the encoding of raw values."""
     return _save(_model(probability), path)
 
 
@@ -56,7 +56,7 @@ def _whole(predictor: Predictor) -> "ir.Model":
 
 
 def _model(probability: Probability) -> "ir.Model":
-    """The graph from ids to the probability."""
+    """Returns the graph from ids to the probability."""
     _require()
     with quiet():
         program = torch.onnx.export(
@@ -65,13 +65,13 @@ def _model(probability: Probability) -> "ir.Model":
     assert program is not None
     model: ir.Model = program.model
     for node in model.graph:
-        node.metadata_props.clear()  # where each node stood in the source
+        node.metadata_props.clear()  # source locations, with paths of this machine
     model.producer_name, model.producer_version = "fieldwise", __version__
     return model
 
 
 def _save(model: "ir.Model", path: Path) -> list[Path]:
-    """The graph comes last, so its presence means complete."""
+    """Writes the data file first and the graph last, so its presence means that the export is complete."""
     import onnx_ir as ir
 
     weights = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
@@ -87,7 +87,7 @@ def _save(model: "ir.Model", path: Path) -> list[Path]:
 
 
 def _point_to(path: Path, data: str) -> None:
-    """Writes the final name of the data file into a graph."""
+    """Writes the final name of the data file into the graph."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)

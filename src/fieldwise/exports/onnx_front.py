@@ -13,7 +13,7 @@ from onnx_ir.tape import Tape
 from fieldwise.core.schema import PADDING, UNKNOWN
 from fieldwise.data.encoder import Encoder, FieldEncoder
 from fieldwise.exports.bins import Steps, steps_of
-from fieldwise.exports.inputs import NULL_WHOLE, Input, Kind, inputs_of, splits
+from fieldwise.exports.inputs import NULL_WHOLE, Input, Kind, inputs_of, splits_in_graph
 
 _TYPES = {"text": ir.DataType.STRING, "whole": ir.DataType.INT64, "number": ir.DataType.DOUBLE}
 _DAY, _HOUR = 86_400, 3_600
@@ -30,7 +30,7 @@ class Front:
         """(B, places), int32"""
 
     def _fields(self, pairs: Sequence[tuple[FieldEncoder, Input]]) -> ir.Value:
-        """All fields' ids: bins of one number a row together, since their search is the same, the others one by one."""
+        """Returns the ids of all fields; binned fields with one number per row share one binary search."""
         binned = [j for j, (field, entry) in enumerate(pairs) if field.rule.is_number and not entry.several]
         parts, places = [], []
         if binned:
@@ -46,29 +46,29 @@ class Front:
         return self._op("Cast", self._op("Gather", joined, self._const(order), axis=1), to=ir.DataType.INT32.value)
 
     def _single(self, field: FieldEncoder, entry: Input) -> ir.Value:
-        """One value a row: (B,) to (B, length)."""
+        """Encodes one value per row: (B,) to (B, length)."""
         ids = self._column(self._known(field, entry, self._input(entry)))
         if field.length == 1:
             return ids
         return self._op("Pad", ids, self._const([0, 0, 0, field.length - 1]), self._const(PADDING))
 
     def _several(self, field: FieldEncoder, entry: Input) -> ir.Value:
-        """Several values a row, split or given: (B, length), with PADDING behind the last."""
-        if splits(field):
+        """Encodes several values per row, split here or given as a list: (B, length), padded with PADDING."""
+        if splits_in_graph(field):
             split = {"delimiter": field.rule.separator}
             values, counts = self.tape.op_multi_out("StringSplit", [self._input(entry)], split, num_outputs=2)
             counts = self._op("Max", counts, self._const(1))  # empty text is one value
         else:
             values, counts = self._input(entry), self._input(entry, lengths=True)
         ids = self._known(field, entry, values)  # (B, K)
-        rest = _id_of(field, "") if splits(field) else UNKNOWN
+        rest = _id_of(field, "") if splits_in_graph(field) else UNKNOWN
         ids = self._op("Pad", ids, self._const([0, 0, 0, field.length]), self._const(rest))
         ids = self._op("Slice", ids, self._const([0]), self._const([field.length]), self._const([1]))
         there = self._op("Less", self._const([range(field.length)]), self._column(counts))
         return self._op("Where", there, ids, self._const(PADDING))
 
     def _known(self, field: FieldEncoder, entry: Input, values: ir.Value) -> ir.Value:
-        """Ids of values of any shape."""
+        """Returns the ids of values of any shape."""
         if field.rule.is_number:
             last = self._op("Unsqueeze", values, self._const([-1]))
             return self._op("Squeeze", self._binned(last, [steps_of(field)]), self._const([-1]))
@@ -79,12 +79,12 @@ class Front:
         return self._looked_up(field, "whole", part, None)
 
     def _looked_up(self, field: FieldEncoder, kind: Kind, values: ir.Value, null: str | None) -> ir.Value:
-        """A vocabulary as a hash table; unseen values become `unknown`."""
+        """Looks values up in the vocabulary with a hash table; unseen values become `unknown`."""
         keys = {"text": null, "whole": NULL_WHOLE, "number": math.nan}
         vocabulary = field.vocabulary.values
         known = vocabulary.cast(pa.string()) if kind == "text" else vocabulary
         ids = {value: id_ for id_, value in enumerate(known.to_pylist(), 1)}
-        ids[keys[kind]] = ids.pop(None, UNKNOWN)  # what stands for null is no value
+        ids[keys[kind]] = ids.pop(None, UNKNOWN)  # the null key is not a value
         attributes = {
             "keys_tensor": _tensor(list(ids), _TYPES[kind]),
             "values_tensor": _tensor(list(ids.values()), ir.DataType.INT64),
@@ -93,7 +93,7 @@ class Front:
         return self.tape.op("LabelEncoder", [values], attributes, domain="ai.onnx.ml")
 
     def _time_part(self, field: FieldEncoder, seconds: ir.Value) -> ir.Value:
-        """Hour of the day, weekday from Monday, or whether it is Saturday or Sunday."""
+        """Returns the hour of the day, the weekday (Monday is 0), or 1 on Saturday and Sunday."""
         second = self._op("Mod", seconds, self._const(_DAY))
         if field.rule.kind == "hour":
             return self._op("Div", second, self._const(_HOUR))
@@ -104,10 +104,10 @@ class Front:
         return self._op("Cast", self._op("Less", self._const(4), weekday), to=ir.DataType.INT64.value)
 
     def _binned(self, numbers: ir.Value, steps: Sequence[Steps]) -> ir.Value:
-        """Ids of numbers (..., n) with one table of steps for each of the n: a binary search, step by step for all."""
+        """Returns the ids of numbers (..., n) with one table of steps per column: one binary search for all n."""
         depth = max(1, max(len(s.edges) for s in steps).bit_length())
         size = 2**depth
-        edges = np.concatenate([_padded(s.edges, size, np.nan) for s in steps])  # NaN is never passed
+        edges = np.concatenate([_padded(s.edges, size, np.nan) for s in steps])  # no number is >= NaN
         ids = np.concatenate([_padded(s.ids, size, UNKNOWN) for s in steps])
         starts, table = size * np.arange(len(steps)), self._const(edges, ir.DataType.DOUBLE)
         place = self._const(starts)

@@ -1,4 +1,4 @@
-"""Predictions of files: any number of rows in constant memory, and a whole output file or none."""
+"""Predicts the rows of files in constant memory; the output file is written completely or not at all."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.raw_rows import RawRows
 
 PROBABILITY: Final = "probability"
-"""The column of the output."""
+"""Name of the output column."""
 Progress = Callable[[str, int, int | None], None]
-"""Called with what is done, rows done, and how many in all (None while unknown)."""
+"""Called with the name of the step, the rows done, and the total number of rows (None if unknown)."""
 
 
-def predict(
+def predict_file(
     predictor: Predictor,
     raw: Path | str,
     out: Path | str,
@@ -29,10 +29,10 @@ def predict(
     header: Sequence[str] = (),
     progress: Progress = lambda *_: None,
 ) -> int:
-    """Writes the probability of every row of `raw` to `out`, in order, and returns how many there are.
+    """Writes the probability of every row of `raw` to `out`, in order, and returns the number of rows.
 
-    Both are CSV, TSV or Parquet by their names. `keep` copies columns of the rows; `header` names the columns of text
-    that has no header line.
+    The file name decides between CSV, TSV and Parquet. `keep` names columns to copy to the output; `header` names the
+    columns of text files that have no header line.
     """
     raw, out = Path(raw), Path(out)
     rows = RawRows(raw, header)
@@ -52,13 +52,13 @@ def predict(
 
 def _check_out(raw: Path, out: Path, keep: Sequence[str]) -> None:
     if not out.name.lower().endswith((*PARQUET, ".csv", ".tsv")):
-        raise DataError(f"Output '{out}'. Allowed: a name ending in .csv, .tsv or .parquet. Rename it.")
+        raise DataError(f"Output '{out}' has an unknown suffix. Allowed: .csv, .tsv or .parquet. Rename it.")
     if out.is_dir():
         raise DataError(f"Output '{out}' is a folder. Name a file in it.")
     if out.exists() and any(out.samefile(path) for path in find(raw)):
-        raise DataError(f"Output '{out}' is the file that is read. Name another.")
+        raise DataError(f"Output '{out}' is also the input. Name another file.")
     if PROBABILITY in keep:
-        raise DataError(f"'{PROBABILITY}' is the column that is written. Rename the kept column.")
+        raise DataError(f"'{PROBABILITY}' is the name of the output column. Rename the kept column.")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A model that takes raw rows: what encodes them, and the model behind it."""
+"""A model with its encoder: from raw rows to probabilities."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,13 +15,13 @@ from fieldwise.data.encoder import Encoder
 from fieldwise.models.model import CTRModel
 
 BATCH: Final = 65_536
-"""Rows that are encoded at a time."""
+"""Rows encoded at a time."""
 _PART: Final = 4_096
-"""Rows that go through the model at a time; more take more memory and are no faster."""
+"""Rows per forward pass; more take more memory and are not faster."""
 
 
 class Probability(nn.Module):
-    """Ids of the fields that the model needs to probabilities; every form of serving holds this."""
+    """Maps ids of the needed fields to probabilities; every serving format contains this module."""
 
     def __init__(self, model: CTRModel) -> None:
         super().__init__()
@@ -29,13 +29,13 @@ class Probability(nn.Module):
         schema, needs = model.layout.schema, set(model.needs)
         needed = [field.name in needs for field in schema.fields for _ in range(field.length)]
         self.places = sum(needed)
-        """Ids that a row has here."""
-        # a place that is not needed takes the one that `forward` adds at the end
+        """Number of ids per row."""
+        # places of unneeded fields read the UNKNOWN that `forward` appends
         order = np.where(needed, np.cumsum(needed) - 1, self.places)
         self.register_buffer("_order", None if all(needed) else torch.from_numpy(order), persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Ids (B, places) to probabilities (B,)."""
+        """Maps ids (B, places) to probabilities (B,)."""
         if self._order is not None:
             ids = nn.functional.pad(ids, (0, 1), value=UNKNOWN)[:, self.get_buffer("_order")]
         logits: Tensor = self.model(ids)
@@ -43,7 +43,7 @@ class Probability(nn.Module):
 
 
 class Predictor:
-    """Predicts clicks of raw rows, with the vocabularies and bins that the model was trained with."""
+    """Predicts clicks for raw rows, with the vocabularies and bins of the model's training data."""
 
     def __init__(self, model: CTRModel, encoder: Encoder | None) -> None:
         self.model = model
@@ -52,33 +52,33 @@ class Predictor:
 
     @property
     def encoder(self) -> Encoder:
-        """Encodes the fields that the model needs."""
+        """The encoder of the fields that the model needs."""
         if self._encoder is None:
             raise RunError(
-                "This model was exported without vocabularies, so it reads ids alone. Export it with them: "
+                "This model was exported without vocabularies, so it reads only ids. Export it with them: "
                 "fw.export(model, folder, data.encoder)."
             )
         return self._encoder
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The raw columns that rows must have."""
+        """The required raw columns."""
         return self.encoder.columns
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
-        """Probabilities (rows,) of raw rows: a dict of columns, or anything with an Arrow stream."""
+        """Returns the probabilities (rows,) of raw rows: a dict of columns, or anything with an Arrow stream."""
         parts = [self.of_ids(self.encoder.encode(part)) for part in _parts(self.encoder.table(rows))]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     def of_ids(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Probabilities (rows,) of rows that `encoder` has encoded."""
+        """Returns the probabilities (rows,) of rows encoded by `encoder`."""
         device = next(self.model.parameters()).device
         with torch.inference_mode():
             parts = [self.probability(part.to(device)).cpu() for part in torch.from_numpy(ids).split(_PART)]
         found: NDArray[np.float32] = torch.cat(parts).numpy()
         if np.isnan(found).any():
             raise RunError(
-                f"The model gives NaN for {np.isnan(found).sum():,} rows: its weights are not sound. Train it again."
+                f"The model predicts NaN for {np.isnan(found).sum():,} rows: its weights are invalid. Train it again."
             )
         return found
 

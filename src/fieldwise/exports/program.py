@@ -1,4 +1,4 @@
-"""The model from ids to the probability as torch.export sees it: as a program, or compiled for this machine."""
+"""Exports the model from ids to the probability with torch.export, or compiles it for this machine."""
 
 import io
 import logging
@@ -17,7 +17,7 @@ from fieldwise.exports.predictor import Predictor, Probability
 
 
 def export_program(probability: Probability) -> torch.export.ExportedProgram:
-    """The model as torch.export sees it: ids (B, places) to probabilities (B,), for any B."""
+    """Returns the exported program: ids (B, places) to probabilities (B,), for any B."""
     device = next(probability.parameters()).device
     ids = torch.zeros(3, probability.places, dtype=torch.int32, device=device)
     with quiet():
@@ -26,7 +26,7 @@ def export_program(probability: Probability) -> torch.export.ExportedProgram:
 
 def to_pt2(predictor: Predictor, path: Path | str) -> list[Path]:
     """Writes the model from ids to the probability with torch.export."""
-    path, held = Path(path), io.BytesIO()  # where a write fails, torch's own writer ends the process
+    path, held = Path(path), io.BytesIO()  # torch's file writer ends the process if a write fails
     with quiet():
         torch.export.save(export_program(predictor.probability), held)
     with replacing(path) as work:
@@ -44,7 +44,7 @@ def compile_ahead(probability: Probability, path: Path) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Torch warns of its own deprecations and missing neighbours while it exports; none is the user's."""
+    """Silences torch's warnings during an export: they concern torch's own code and optional packages."""
     loggers = {logger: logger.level for logger in map(logging.getLogger, ("torch.onnx", "onnxscript"))}
     for logger in loggers:
         logger.setLevel(logging.ERROR)

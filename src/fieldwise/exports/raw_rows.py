@@ -1,4 +1,4 @@
-"""Raw rows to predict, from files of any size: read batch by batch, columns by name, no engine."""
+"""Reads raw rows to predict from files of any size, batch by batch, without an engine."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,23 +14,23 @@ from fieldwise.data.files import delimiter_of, find, is_parquet, text_header
 from fieldwise.exports.predictor import BATCH
 
 _BLOCK: Final = 2**24
-"""Bytes of text that are read at a time."""
+"""Bytes of text read at a time."""
 
 
 class RawRows:
-    """CSV, TSV or Parquet: a file, a folder or a glob."""
+    """The rows of CSV, TSV or Parquet files: a file, a folder or a glob."""
 
     def __init__(self, raw: Path, header: Sequence[str] = ()) -> None:
-        """Looks at the columns of every file; `header` names those of text that has no header line."""
+        """Finds the files; `header` names the columns of text files that have no header line."""
         self._raw, self._paths, self._header = raw, find(raw), tuple(header)
         self._is_parquet = is_parquet(self._paths)
         if self._is_parquet and header:
             raise DataError(f"'{raw}' is Parquet, which names its columns itself. Leave --header out.")
         self.rows = sum(self._open(path).metadata.num_rows for path in self._paths) if self._is_parquet else None
-        """How many, where that is known before reading."""
+        """Number of rows, if known before reading."""
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
-        """The types of some columns; refuses files that lack one."""
+        """Returns the types of the given columns; refuses files in which one is missing or repeated."""
         schemas = [self._schema(path) for path in self._paths]
         for path, schema in zip(self._paths, schemas, strict=True):
             found = Counter(schema.names)
@@ -44,11 +44,11 @@ class RawRows:
         return pa.schema([schemas[0].field(name) for name in columns])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All rows in order."""
+        """Iterates over all rows in order."""
         for path in self._paths:
             try:
                 yield from self._parquet(path, columns) if self._is_parquet else self._text(path, columns)
-            except (pa.ArrowException, OSError) as error:  # an OSError: damaged gz or Parquet
+            except (pa.ArrowException, OSError) as error:  # OSError: damaged gzip or Parquet
                 line = str(error).splitlines()[0]
                 hint = "Fix that row, or leave it out." if isinstance(error, pa.ArrowInvalid) else "Check the file."
                 raise DataError(f"'{path}' cannot be read: {line}. {hint}") from error
@@ -58,7 +58,7 @@ class RawRows:
             yield from file.iter_batches(BATCH, columns=list(columns))
 
     def _text(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        one = len(self._schema(path)) == 1  # then an empty line is a row that holds null
+        one = len(self._schema(path)) == 1  # with one column, an empty line is a row with a null
         with pa.input_stream(path, compression="detect") as file:
             yield from csv.open_csv(
                 file,
@@ -83,4 +83,4 @@ class RawRows:
         try:
             return pq.ParquetFile(path.absolute(), buffer_size=_BLOCK, pre_buffer=False)  # pages, not whole row groups
         except (OSError, pa.ArrowException) as error:
-            raise DataError(f"'{path}' is no Parquet file ({str(error).splitlines()[0]}). Check the file.") from error
+            raise DataError(f"'{path}' is not a Parquet file ({str(error).splitlines()[0]}). Check it.") from error

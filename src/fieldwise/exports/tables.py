@@ -1,4 +1,4 @@
-"""The tables of a model as other libraries see them: names, rows and widths, padded to multiples where asked for."""
+"""The tables of a model as other libraries need them: names, cardinalities and widths, padded to a multiple."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,37 +8,37 @@ from fieldwise.exports.info import ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class StoredTable:
     """One field that has a table."""
 
     field: str
     cardinality: int
     length: int
-    """How many values a row may hold; above 1 they are pooled by their mean."""
+    """Maximum number of values per row; several values are averaged."""
     width: int
     aligned: int
-    """The width with columns of zeros behind it, as it is handed over."""
+    """The width after padding with columns of zeros."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
     """All tables, and the width that FM-type models lift them to."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[StoredTable, ...]
     dropped: tuple[str, ...]
-    """Fields of width 0: other libraries should not read them."""
+    """Fields of width 0, which other libraries should not read."""
     align: int
     common: int | None
 
     @classmethod
     def of(cls, info: ModelInfo, align: int) -> "Tables":
-        """The tables of a model, in the order of its fields."""
+        """Returns the tables of a model in the order of its fields, padded to multiples of `align`."""
         common = info.model.get("common")
-        if common is not None and (type(common) is not int or common < 1):  # it is written into others' code
-            raise RunError(f"The model's 'common' is {common!r:.80}. Allowed: a whole number above 0. Export it again.")
+        if common is not None and (type(common) is not int or common < 1):  # FuxiCTR evaluates it as code
+            raise RunError(f"The model's 'common' is {common!r:.80}. Allowed: a positive integer. Export it again.")
         return cls(
             tuple(
-                Table(f.name, f.cardinality, f.length, f.width, -(-f.width // align) * align)
+                StoredTable(f.name, f.cardinality, f.length, f.width, -(-f.width // align) * align)
                 for f in info.fields
                 if f.width
             ),
@@ -59,11 +59,11 @@ class Tables:
 
     @property
     def waste(self) -> float:
-        """The share of the padded tables that is padding."""
+        """Fraction of the padded tables that is padding."""
         return 1 - self.raw / self.aligned if self.aligned else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Returns the contents of widths.json."""
         return {
             "format": "fieldwise-widths/1",
             "align": self.align,

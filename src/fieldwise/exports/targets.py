@@ -1,4 +1,4 @@
-"""Everything a model folder can be exported to, by name."""
+"""The export targets of a model folder, by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.lock import alone
+from fieldwise.core.lock import exclusive
 from fieldwise.exports import hand_over
 from fieldwise.exports.folder import load
 from fieldwise.exports.info import ModelInfo
@@ -22,41 +22,41 @@ SERVING: Final[dict[str, Callable[[Predictor, Path, str], list[Path]]]] = {
     "pt2": lambda predictor, out, _: to_pt2(predictor, out / "model.pt2"),
     "triton": to_triton,
 }
-"""The model itself, under a name where there may be several."""
+"""Targets that contain the model; the last argument names it in a repository of several."""
 CONFIGS: Final[dict[str, Callable[[Tables, Path], list[Path]]]] = {
     "deepctr": hand_over.to_deepctr,
     "fuxictr": hand_over.to_fuxictr,
     "json": hand_over.to_json,
     "torcheasyrec": hand_over.to_torcheasyrec,
 }
-"""Widths alone, for models that are trained elsewhere."""
+"""Targets that contain only the widths, for models trained by other libraries."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """The files of an export, and the tables where their widths were handed over."""
+class Exported:
+    """The files of an export, and the tables if it wrote their widths."""
 
     paths: list[Path]
     tables: Tables | None
 
 
-def export_to(target: str, model: Path, out: Path, align: int = 1, cls: type[Model] | None = None) -> Written:
-    """Writes what `target` reads into the folder `out`, one process at a time.
+def export_to(target: str, model: Path, out: Path, align: int = 1, cls: type[Model] | None = None) -> Exported:
+    """Writes the files of `target` to the folder `out`, locked against other processes.
 
-    `cls` is the class of a model that is not the library's.
+    `cls` is the class of a model that is not part of the library.
     """
-    with alone(out):
+    with exclusive(out):
         return _export_to(target, model, out, align, cls)
 
 
-def _export_to(target: str, model: Path, out: Path, align: int, cls: type[Model] | None) -> Written:
+def _export_to(target: str, model: Path, out: Path, align: int, cls: type[Model] | None) -> Exported:
     if target in SERVING:
         if align != 1:
             raise SettingsError(
-                f"--align {align} is for widths that are handed over; '{target}' serves them as they are."
+                f"--align {align} does not apply to '{target}', which serves the trained widths. Leave --align out."
             )
-        return Written(SERVING[target](load(model, model=cls), out, model.resolve().name), None)
+        return Exported(SERVING[target](load(model, model=cls), out, model.resolve().name), None)
     tables = Tables.of(ModelInfo.read(model), align)
     if target == "torchrec":
-        return Written(hand_over.to_torchrec(load(model, model=cls), tables, out), tables)
-    return Written(CONFIGS[target](tables, out), tables)
+        return Exported(hand_over.to_torchrec(load(model, model=cls), tables, out), tables)
+    return Exported(CONFIGS[target](tables, out), tables)

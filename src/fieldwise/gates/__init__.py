@@ -1,23 +1,24 @@
-"""Gates: learnable vectors over columns, each with its own update."""
+"""Gates: learnable vectors over columns, each with its own update. `fieldwise.searches` has one search per gate."""
 
 from typing import TYPE_CHECKING, Final
 
-from fieldwise.core.names import by_class
+from fieldwise.core.registry import by_class
 
 if TYPE_CHECKING:
-    from fieldwise.gates.ham import HAM as HAM
-    from fieldwise.gates.ham_p import HamP as HamP
-    from fieldwise.gates.sam import SAM as SAM
-    from fieldwise.gates.sam_gs import SamGS as SamGS
-    from fieldwise.gates.sam_sigmoid import SamSigmoid as SamSigmoid
+    from fieldwise.gates.ham import HAMGate as HAMGate
+    from fieldwise.gates.ham_p import HamPGate as HamPGate
+    from fieldwise.gates.sam import SAMGate as SAMGate
+    from fieldwise.gates.sam_gs import SamGSGate as SamGSGate
+    from fieldwise.gates.sam_sigmoid import SamSigmoidGate as SamSigmoidGate
 
 GATES: Final = {
-    "ham": "fieldwise.gates.ham:HAM",
-    "ham-p": "fieldwise.gates.ham_p:HamP",
-    "sam": "fieldwise.gates.sam:SAM",
-    "sam-gs": "fieldwise.gates.sam_gs:SamGS",
-    "sam-sigmoid": "fieldwise.gates.sam_sigmoid:SamSigmoid",
+    "ham": "fieldwise.gates.ham:HAMGate",
+    "ham-p": "fieldwise.gates.ham_p:HamPGate",
+    "sam": "fieldwise.gates.sam:SAMGate",
+    "sam-gs": "fieldwise.gates.sam_gs:SamGSGate",
+    "sam-sigmoid": "fieldwise.gates.sam_sigmoid:SamSigmoidGate",
 }
+"""Settings classes by name. A class is named `...Gate`; the search that uses it has the name without `Gate`."""
 
 
 def __getattr__(name: str) -> type:

@@ -1,8 +1,11 @@
-"""HAM, the hard auxiliary mask of the paper (Xiao et al.): indicators moved by straight-through gradients and a wind.
+"""HAM, the hard auxiliary mask of the paper (Xiao et al.).
 
-Ours: with a budget in parameters or bytes the wind compares the live columns' cost with the limit, instead of their
-number; the search ends with exactly the best columns that fit.
+Indicators 1[alpha > 0], updated by straight-through gradients and a size penalty. Our choices: with a budget in
+parameters or bytes, the penalty compares the cost of the live columns with the limit, instead of their number. The
+search ends with exactly the best columns that fit.
 """
+
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -11,25 +14,29 @@ from torch import Tensor
 from fieldwise.gates.gate import Gate, GateSettings
 
 
-class HAM(GateSettings):
-    """alpha <- alpha - eta * gradient - mu * sign(live cost - limit); a column is live while alpha > 0."""
+class HAMGate(GateSettings):
+    """Hard mask: a column is live while its alpha is above 0.
 
+    alpha <- alpha - eta * gradient - mu * sign(live cost - limit)
+    """
+
+    hard: ClassVar[bool] = True
     epsilon: float = Field(0.01, gt=0)
-    """Where every alpha starts."""
+    """Initial alpha of every column, above 0."""
     eta: float = Field(1e-3, ge=0)
-    """Step on the gradient."""
+    """Step size on the gradient, at least 0."""
     mu: float = Field(5e-5, gt=0)
-    """Step of the wind, outside of eta: epsilon / mu steps lead to zero."""
+    """Step size of the size penalty (the paper's wind), above 0, not multiplied by eta: epsilon / mu steps to zero."""
 
     def build(self, costs: Tensor, limit: int) -> Gate:
-        """A new gate over columns of these costs."""
-        return HamGate(self, costs, limit)
+        """A new gate over columns with these costs."""
+        return HardGate(self, costs, limit)
 
 
-class HamGate(Gate):
+class HardGate(Gate):
     """The indicators 1[alpha > 0]."""
 
-    def __init__(self, settings: HAM, costs: Tensor, limit: int) -> None:
+    def __init__(self, settings: HAMGate, costs: Tensor, limit: int) -> None:
         super().__init__(settings.epsilon, costs, limit)
         self._eta, self._mu = settings.eta, settings.mu
 
@@ -39,9 +46,9 @@ class HamGate(Gate):
 
     def step(self, grad: Tensor) -> None:
         """The straight-through step, the same for live and masked columns."""
-        wind = torch.sign((self.costs * (self.alpha > 0)).sum() - self.limit).double()
-        self.alpha.copy_(self.alpha - self._eta * grad.double() - self._mu * wind)
+        penalty = torch.sign((self.costs * (self.alpha > 0)).sum() - self.limit).double()
+        self.alpha.copy_(self.alpha - self._eta * grad.double() - self._mu * penalty)
 
     def settled(self, mask: Tensor) -> Tensor:
-        """The selected mask itself: what HAM evaluates is what it selects."""
+        """The selected mask: HAM evaluates the model that it selects."""
         return mask

@@ -1,4 +1,4 @@
-"""SAM, the soft auxiliary mask (DNIS by fields, Cheng et al. 2020): the numbers themselves are the mask."""
+"""SAM, the soft auxiliary mask (DNIS per field, Cheng et al. 2020): the learned numbers are the mask."""
 
 from pydantic import Field
 from torch import Tensor
@@ -6,28 +6,28 @@ from torch import Tensor
 from fieldwise.gates.gate import Gate, GateSettings
 
 
-class SAM(GateSettings):
-    """alpha in [0, 1] multiplies its column; gradient steps, clipped."""
+class SAMGate(GateSettings):
+    """Soft mask: alpha multiplies its column, with gradient steps on alpha, clipped to [0, 1]."""
 
     start: float = Field(0.5, gt=0, le=1)
-    """Where every alpha starts; the paper does not say."""
+    """Initial alpha of every column, in (0, 1]. Our choice; the paper does not give it."""
     eta: float = Field(1e-2, ge=0)
-    """Step on the gradient."""
+    """Step size on the gradient, at least 0."""
 
     def build(self, costs: Tensor, limit: int) -> Gate:
-        """A new gate over columns of these costs."""
-        return SamGate(self, costs, limit)
+        """A new gate over columns with these costs."""
+        return SoftGate(self, costs, limit)
 
 
-class SamGate(Gate):
+class SoftGate(Gate):
     """The values alpha."""
 
-    def __init__(self, settings: SAM, costs: Tensor, limit: int) -> None:
+    def __init__(self, settings: SAMGate, costs: Tensor, limit: int) -> None:
         super().__init__(settings.start, costs, limit)
         self._eta = settings.eta
 
     def draw(self) -> Tensor:
-        """The values themselves."""
+        """The values alpha in float32."""
         return self.alpha.float()
 
     def step(self, grad: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""SAM with a sigmoid (Savarese et al. 2019): free numbers, squeezed into (0, 1)."""
+"""SAM with a sigmoid (Savarese et al. 2019): unbounded numbers, mapped to (0, 1)."""
 
 import torch
 from pydantic import Field
@@ -7,29 +7,29 @@ from torch import Tensor
 from fieldwise.gates.gate import Gate, GateSettings
 
 
-class SamSigmoid(GateSettings):
-    """sigmoid(alpha) multiplies its column; gradient steps on alpha."""
+class SamSigmoidGate(GateSettings):
+    """Soft mask through a sigmoid: sigmoid(alpha) multiplies its column, with gradient steps on alpha."""
 
     start: float = Field(0.5, gt=0, lt=1)
-    """Where every value starts; the paper does not say."""
+    """Initial sigmoid(alpha) of every column, in (0, 1). Our choice; the paper does not give it."""
     eta: float = Field(1e-2, ge=0)
-    """Step on the gradient."""
+    """Step size on the gradient, at least 0."""
 
     def build(self, costs: Tensor, limit: int) -> Gate:
-        """A new gate over columns of these costs."""
-        return SamSigmoidGate(self, costs, limit)
+        """A new gate over columns with these costs."""
+        return SigmoidGate(self, costs, limit)
 
 
-class SamSigmoidGate(Gate):
+class SigmoidGate(Gate):
     """The values sigmoid(alpha)."""
 
-    def __init__(self, settings: SamSigmoid, costs: Tensor, limit: int) -> None:
+    def __init__(self, settings: SamSigmoidGate, costs: Tensor, limit: int) -> None:
         super().__init__(settings.start, costs, limit)
         self.alpha = torch.logit(self.alpha)
         self._eta = settings.eta
 
     def draw(self) -> Tensor:
-        """The squeezed values."""
+        """The values sigmoid(alpha) in float32."""
         return torch.sigmoid(self.alpha).float()
 
     def step(self, grad: Tensor) -> None:

@@ -1,13 +1,13 @@
-"""Base models: an embedding, a head, and how to slice them."""
+"""Base models: an embedding, a head, and their slicing."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from fieldwise.core.names import by_class
+from fieldwise.core.registry import by_class
 
 if TYPE_CHECKING:
     from fieldwise.models.autoint import AutoInt as AutoInt
-    from fieldwise.models.check import check as check
+    from fieldwise.models.check import check_model as check_model
     from fieldwise.models.dcnv2 import DCNv2 as DCNv2
     from fieldwise.models.deepfm import DeepFM as DeepFM
     from fieldwise.models.fm import FM as FM
@@ -28,13 +28,13 @@ _OWN: Final = {
     "Lift": "fieldwise.models.layers",
     "Model": "fieldwise.models.model",
     "Slices": "fieldwise.models.model",
-    "check": "fieldwise.models.check",
+    "check_model": "fieldwise.models.check",
 }
-"""What a model of one's own is built from."""
+"""Building blocks of a user's own model."""
 
 
 def __getattr__(name: str) -> Any:
-    """Models by class name, and what a model of one's own needs."""
+    """Models by class name, and building blocks of a user's own model."""
     if name in _OWN:
         return vars(import_module(_OWN[name]))[name]
     return by_class(MODELS, __name__, name)

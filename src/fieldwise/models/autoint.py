@@ -14,17 +14,17 @@ class AutoInt(Model):
     """Layers of multi-head self-attention with residual and ReLU, and an MLP if `hidden` is set."""
 
     common: int = Field(16, ge=1)
-    """The width every field is lifted to."""
+    """Common width that every field is lifted to, at least 1."""
     layers: int = Field(3, ge=1, le=1000)
-    """Attention layers."""
+    """Number of attention layers, from 1 to 1,000."""
     heads: int = Field(2, ge=1, le=1000)
-    """Heads per layer; they divide `attention`."""
+    """Heads per layer, from 1 to 1,000; must divide `attention`."""
     attention: int = Field(16, ge=1)
-    """Width of a field after each attention layer, all heads together."""
+    """Width of a field after each attention layer, over all heads, at least 1."""
     hidden: tuple[int, ...] = ()
-    """Sizes of the MLP beside the attention; none by default."""
+    """Layer sizes of the MLP in parallel to the attention; none by default."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """After each hidden layer of the MLP."""
+    """Dropout probability after each hidden layer of the MLP, in [0, 1)."""
 
     @model_validator(mode="after")
     def _heads_divide(self) -> "AutoInt":
@@ -33,7 +33,7 @@ class AutoInt(Model):
         return self
 
     def head(self, layout: Layout) -> Head:
-        """A new head over these columns."""
+        """A new head for these columns."""
         return AutoIntHead(layout, self)
 
 
@@ -49,7 +49,7 @@ class Attention(nn.Module):
         self.residual = nn.Linear(before, after, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Each field with what it attends to; products are not scaled, as in the original."""
+        """Attend between fields. Products are not scaled, as in the original."""
         query, key, value = (
             part(x).unflatten(2, (self._heads, -1)).transpose(1, 2)  # (B, heads, F, D / heads)
             for part in (self.query, self.key, self.value)
@@ -62,8 +62,8 @@ class Attention(nn.Module):
 class AutoIntHead(Head):
     """Lift, attention layers and a linear output.
 
-    A field of width 0 stays as a place that attends and is attended to, filled with zeros: it reads no ids, and the
-    softmax sees what it saw while the field was masked.
+    A field of width 0 stays in the attention as zeros. It reads no ids, and the softmax has the same inputs as for the
+    masked field.
     """
 
     def __init__(self, layout: Layout, settings: AutoInt) -> None:
@@ -91,7 +91,7 @@ class AutoIntHead(Head):
         return logits + deep.squeeze(1)
 
     def slices(self, mask: Mask) -> Slices:
-        """Rows of the lift go with columns, inputs of the MLP with whole fields."""
+        """Rows of the lift are sliced by column, inputs of the MLP by field."""
         slices: Slices = {"lift.weight": {0: torch.from_numpy(mask.indices)}}
         if self.deep is not None:
             slices["deep.0.weight"] = {1: kept_fields(mask, self._common)}

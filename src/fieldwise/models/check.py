@@ -1,4 +1,4 @@
-"""Whether a base model of one's own can be pruned: its compact form must compute what the masked one computes."""
+"""A check that a user's base model can be pruned: the compact model must equal the masked model."""
 
 from typing import Final
 
@@ -13,19 +13,19 @@ from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel, Model
 
 FEW: Final = 20
-"""Ids of a field here; what is checked does not hang on their number."""
+"""Maximum ids per field in the check, whose outcome does not depend on it."""
 ROWS: Final = 32
 NEAR: Final = 1e-3
-"""How far logits may differ, of the largest of them."""
+"""Tolerance of the logits, relative to the largest."""
 
 
-def check(settings: Model, schema: Schema) -> None:
-    """Refuses a base model that cannot be sliced, or whose predictions change when columns that are zero go."""
+def check_model(settings: Model, schema: Schema) -> None:
+    """Refuse a base model that cannot be sliced, or whose predictions change when zero columns are removed."""
     few = Schema(tuple(Field(field.name, min(field.cardinality, FEW), field.length) for field in schema.fields))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        _without_numbers(settings, few.layout(settings.width))
-        model = _far_from_its_start(settings.build(few.layout(settings.width)))
+        _build_on_meta(settings, few.layout(settings.width))
+        model = _randomized(settings.build(few.layout(settings.width)))
         ids = _ids(few)
         for name, mask in _masks(model.layout).items():
             masked = model(ids, torch.from_numpy(mask.vector).float())
@@ -44,16 +44,16 @@ def check(settings: Model, schema: Schema) -> None:
                 )
 
 
-def _without_numbers(settings: Model, layout: Layout) -> None:
-    """Builds it as loading does first, to compare its shapes with a file's before memory is taken for them."""
+def _build_on_meta(settings: Model, layout: Layout) -> None:
+    """Build it on the meta device, as loading does to check a file's shapes before allocating memory."""
     try:
         with torch.device("meta"):
             settings.build(layout)
     except (RuntimeError, NotImplementedError) as error:
         why = " ".join(str(error).split())[:200]
         raise MaskError(
-            f"{type(settings).__name__} cannot be built on torch's meta device ({why}). It must be, so that a folder's "
-            "sizes are checked before memory is taken. Read no numbers out of tensors while building."
+            f"{type(settings).__name__} cannot be built on torch's meta device ({why}). It must be, so that loading "
+            "checks sizes before it allocates memory. Do not read values of tensors while building."
         ) from error
 
 
@@ -75,8 +75,8 @@ def _ids(schema: Schema) -> Tensor:
     return torch.from_numpy(np.concatenate(columns, 1).astype(np.int32))
 
 
-def _far_from_its_start(model: CTRModel) -> CTRModel:
-    """Weights and statistics as a training might leave them, so that no zero hides a mistake."""
+def _randomized(model: CTRModel) -> CTRModel:
+    """Random weights and statistics, as after training, so that no zero hides a mistake."""
     for weight in model.parameters():
         weight.add_(torch.randn_like(weight) * 0.3)
     for module in model.modules():

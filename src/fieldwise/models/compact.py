@@ -1,24 +1,27 @@
-"""Slicing: the narrow model that computes what the masked one computes."""
+"""Slicing: the narrow model that is equal to the masked model."""
 
 import torch
 from torch import Tensor
 
 from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
-from fieldwise.core.names import unknown
+from fieldwise.core.registry import unknown
 from fieldwise.core.schema import Layout
-from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.models.model import CTRModel, Head
+from fieldwise.tables.embedding import FieldEmbedding
 
 
 def compact(model: CTRModel, mask: Mask, drop_first_order: bool = False) -> CTRModel:
-    """A new model with the mask's columns alone, and the same predictions as the masked model.
+    """A new model with only the mask's columns, and the same predictions as the masked model.
 
-    With `drop_first_order` the first-order weights of fields that keep no column go too, and with them the field; then
-    predictions change, and the model should be retrained.
+    With `drop_first_order`, fields without columns also lose their first-order weights, so the model no longer reads
+    them. Predictions then change, and the model should be retrained.
     """
     if mask.full != model.layout:
-        raise MaskError(f"A mask over widths {mask.full.widths} for a model of widths {model.layout.widths}.")
+        raise MaskError(
+            f"The mask is for widths {mask.full.widths}, got a model of widths {model.layout.widths}. They must be "
+            "equal. Use the mask of a search on this model."
+        )
     linear = model.linear
     if linear and drop_first_order:
         linear = Layout(linear.schema, tuple(min(1, width) for width in mask.widths))
@@ -33,7 +36,7 @@ def compact(model: CTRModel, mask: Mask, drop_first_order: bool = False) -> CTRM
 
 
 def _sliced(head: Head, small: Head, mask: Mask) -> dict[str, Tensor]:
-    """The weights of a narrow head; refuses slices that do not give its shapes."""
+    """The weights of a narrow head; refuses slices that do not match its shapes."""
     state, slices = head.state_dict(), head.slices(mask)
     for name in slices.keys() - state.keys():
         raise MaskError(f"{type(head).__name__}.slices names '{name}'. {unknown('slices', name, state)}")
@@ -44,7 +47,7 @@ def _sliced(head: Head, small: Head, mask: Mask) -> dict[str, Tensor]:
         if state[name].shape != wanted.shape:
             raise MaskError(
                 f"{type(head).__name__}.slices leaves '{name}' with the shape {tuple(state[name].shape)}, where the "
-                f"narrow head has {tuple(wanted.shape)}. Name the axes that go with the columns, and what they keep."
+                f"narrow head has {tuple(wanted.shape)}. Name the axes that run over columns, and what they keep."
             )
     return state
 

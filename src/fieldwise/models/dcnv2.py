@@ -1,4 +1,4 @@
-"""DCN-V2 (Wang et al. 2021): full-rank cross layers and an MLP, side by side over the flat embedding."""
+"""DCN-V2 (Wang et al. 2021): full-rank cross layers and a parallel MLP over the flat embedding."""
 
 import torch
 from pydantic import Field
@@ -12,21 +12,21 @@ from fieldwise.models.model import Head, Model, Slices
 
 
 class DCNv2(Model):
-    """Crosses bit by bit, so mixed widths need no lift; sizes as the paper's parameter counts pin them down."""
+    """Bit-wise crosses, so mixed widths need no lift; default sizes match the paper's parameter counts."""
 
     cross_layers: int = Field(3, ge=1, le=1000)
-    """How many cross layers."""
+    """Number of cross layers, from 1 to 1,000."""
     hidden: tuple[int, ...] = Field((16, 16), min_length=1)
-    """Sizes of the MLP's layers."""
+    """Layer sizes of the MLP, at least one."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """After each hidden layer."""
+    """Dropout probability after each hidden layer, in [0, 1)."""
 
     def has_first_order(self) -> bool:
-        """The output layer reads the embedding itself."""
+        """No: the output layer reads the embedding directly."""
         return False
 
     def head(self, layout: Layout) -> Head:
-        """A new head over these columns."""
+        """A new head for these columns."""
         return DCNv2Head(layout, self)
 
 
@@ -50,7 +50,7 @@ class DCNv2Head(Head):
         return logits.squeeze(1)
 
     def slices(self, mask: Mask) -> Slices:
-        """A column goes from both sides of every cross layer, from the MLP's inputs and from the output's."""
+        """A column is removed from both axes of every cross layer, and from the inputs of the MLP and the output."""
         kept = torch.from_numpy(mask.indices)
         deep = torch.arange(mask.full.columns, self.out.in_features)
         slices: Slices = {

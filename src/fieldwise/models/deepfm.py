@@ -8,26 +8,26 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.models.layers import Lift, mlp, pairwise, pairwise_of_sums
 from fieldwise.models.model import Head, Model, Slices, kept_fields, live_fields
-from fieldwise.models.sums import SummedHead
+from fieldwise.tables.row_factored import SummedHead
 
 
 class DeepFM(Model):
-    """FM plus MLP; sizes as in the paper's preset."""
+    """FM plus MLP; default sizes as in the preset `paper`."""
 
     common: int = Field(16, ge=1)
-    """The width every field is lifted to."""
+    """Common width that every field is lifted to, at least 1."""
     hidden: tuple[int, ...] = Field((16, 16), min_length=1)
-    """Sizes of the MLP's layers."""
+    """Layer sizes of the MLP, at least one."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """After each hidden layer."""
+    """Dropout probability after each hidden layer, in [0, 1)."""
 
     def head(self, layout: Layout) -> Head:
-        """A new head over these columns."""
+        """A new head for these columns."""
         return DeepFMHead(layout, self)
 
 
-class DeepFMHead(SummedHead):
-    """Lift, pairwise products and MLP; fields of width 0 do not enter the MLP."""
+class DeepFMHead(Head, SummedHead):
+    """Lift, pairwise products and MLP; fields of width 0 are no inputs of the MLP."""
 
     def __init__(self, layout: Layout, settings: DeepFM) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class DeepFMHead(SummedHead):
         return pairwise(x) + deep.squeeze(1)
 
     def maps(self, fields: list[int]) -> Tensor:
-        """The lifts, and through them the MLP's first layer."""
+        """The lifts, and the lifts followed by the MLP's first layer."""
         live: list[int] = self.get_buffer("live").tolist()
         lifts, first = self.lift.maps(fields), self.mlp.get_parameter("0.weight")  # (hidden, live fields * D)
         each = first.unflatten(1, (len(live), self.common)).permute(1, 2, 0)  # (live fields, D, hidden)
@@ -56,12 +56,14 @@ class DeepFMHead(SummedHead):
     def of_sums(self, sums: Tensor) -> Tensor:
         """Logits (B,)."""
         bias = self.mlp.get_parameter("0.bias")
-        total, first, squares = sums.split([self.common, len(bias), 1], 1)  # one gradient, where slices have one each
+        total, first, squares = sums.split(
+            [self.common, len(bias), 1], 1
+        )  # split has one backward pass, slices have one each
         deep: Tensor = self.out(self.mlp[1:](first + bias))
         return pairwise_of_sums(total, squares) + deep.squeeze(1)
 
     def slices(self, mask: Mask) -> Slices:
-        """Rows of the lift go with columns, inputs of the MLP with whole fields."""
+        """Rows of the lift are sliced by column, inputs of the MLP by field."""
         return {
             "lift.weight": {0: torch.from_numpy(mask.indices)},
             "mlp.0.weight": {1: kept_fields(mask, self.common)},

@@ -8,21 +8,21 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.models.layers import Lift, pairwise, pairwise_of_sums
 from fieldwise.models.model import Head, Model, Slices
-from fieldwise.models.sums import SummedHead
+from fieldwise.tables.row_factored import SummedHead
 
 
 class FM(Model):
     """First-order weights, a bias and all pairwise inner products of the lifted fields."""
 
     common: int = Field(16, ge=1)
-    """The width every field is lifted to."""
+    """Common width that every field is lifted to, at least 1."""
 
     def head(self, layout: Layout) -> Head:
-        """A new head over these columns."""
+        """A new head for these columns."""
         return FMHead(layout, self.common)
 
 
-class FMHead(SummedHead):
+class FMHead(Head, SummedHead):
     """Lift and pairwise products."""
 
     def __init__(self, layout: Layout, common: int) -> None:
@@ -44,5 +44,5 @@ class FMHead(SummedHead):
         return pairwise_of_sums(*sums.split([self.common, 1], 1)) + self.bias
 
     def slices(self, mask: Mask) -> Slices:
-        """Rows of the lift go with their columns."""
+        """Rows of the lift are sliced by column."""
         return {"lift.weight": {0: torch.from_numpy(mask.indices)}}

@@ -1,4 +1,4 @@
-"""Pieces that heads are built from."""
+"""Building blocks of heads."""
 
 import math
 from typing import Any, Final
@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.core.schema import Layout
-from fieldwise.models.embedding import runs
+from fieldwise.tables.embedding import runs
 
-PARTS: Final = 16
-"""In which a batch goes through the lifts on a GPU."""
+CHUNKS: Final = 16
+"""Maximum number of chunks of a batch that a GPU lifts in parallel."""
 
 
 class Lift(nn.Module):
-    """A bias-free linear map per field from its own width to a common one: (B, S) to (B, F, D).
+    """A bias-free linear map per field from its width to a common width: (B, S) to (B, F, D).
 
-    One row of `weight` per column, so that dropping a column is dropping a row. A field of width 0 gives zeros.
+    `weight` has one row per column, so that removing a column removes a row. A field of width 0 gives zeros.
     """
 
     def __init__(self, layout: Layout, common: int) -> None:
@@ -26,7 +26,7 @@ class Lift(nn.Module):
         self.weight = nn.Parameter((torch.rand(layout.columns, common) * 2 - 1) * bound[:, None])
 
     def forward(self, v: Tensor) -> Tensor:
-        """Every field at the common width."""
+        """Lift every field to the common width."""
         if len(self._runs) == 1:
             return self._lift(v, self.weight, *self._runs[0])
         sizes = [width * fields for width, fields in self._runs]
@@ -34,34 +34,36 @@ class Lift(nn.Module):
         return torch.cat([self._lift(own, weight, *run) for own, weight, run in parts], 1)  # (B, F, D)
 
     def maps(self, fields: list[int]) -> Tensor:
-        """The maps of some fields of equal width, (fields, width, D)."""
+        """The maps of fields of equal width, (fields, width, D)."""
         if len(fields) == len(self._layout.widths):
             return self.weight.view(len(fields), -1, self.weight.shape[1])
         each = self.weight.split(self._layout.widths)
         return torch.stack([each[j] for j in fields])
 
     def _lift(self, v: Tensor, weight: Tensor, width: int, fields: int) -> Tensor:
-        """Some fields of equal width, (B, fields, D)."""
+        """Lift adjacent fields of equal width, (B, fields, D)."""
         if not width:
-            return v.new_zeros(v.shape[0], fields, self.weight.shape[1])  # len(v) would fix B where a graph is exported
+            return v.new_zeros(
+                v.shape[0], fields, self.weight.shape[1]
+            )  # len(v) would be a constant in an exported graph
         fields_of_v, maps = v.unflatten(1, (fields, width)), weight.unflatten(0, (fields, width))
         if v.is_cuda and weight.requires_grad:
-            return _in_parts(fields_of_v, maps)
+            return _in_chunks(fields_of_v, maps)
         return torch.einsum("bfw,fwd->bfd", fields_of_v, maps)
 
 
-def _in_parts(v: Tensor, maps: Tensor) -> Tensor:
-    """Fields (B, F, width) through their maps (F, width, D), parts of the batch side by side.
+def _in_chunks(v: Tensor, maps: Tensor) -> Tensor:
+    """Fields (B, F, width) through their maps (F, width, D), with chunks of the batch in parallel.
 
-    A map's gradient is a sum over the batch. Taken whole, a GPU would leave most of itself idle over so small a result.
+    A map's gradient is a sum over the batch. As a single sum, its result is too small to occupy a GPU.
     """
-    parts = math.gcd(len(v), PARTS)
-    each = v.unflatten(0, (parts, -1))
-    return torch.einsum("pbfw,pfwd->pbfd", each, maps.expand(parts, *maps.shape)).flatten(0, 1)
+    chunks = math.gcd(len(v), CHUNKS)
+    each = v.unflatten(0, (chunks, -1))
+    return torch.einsum("pbfw,pfwd->pbfd", each, maps.expand(chunks, *maps.shape)).flatten(0, 1)
 
 
 def mlp(inputs: int, hidden: tuple[int, ...], dropout: float) -> nn.Sequential:
-    """Linear, batch normalisation, ReLU and dropout for each hidden size."""
+    """Linear, batch normalization, ReLU and dropout per hidden size."""
     layers: list[nn.Module] = []
     for before, after in zip((inputs, *hidden), hidden, strict=False):
         layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()]
@@ -76,12 +78,12 @@ def pairwise(x: Tensor) -> Tensor:
 
 
 def pairwise_of_sums(total: Tensor, squares: Tensor) -> Tensor:
-    """The same, of the fields' sum (B, D) and the sum of their squares, times -1/2, (B, 1)."""
+    """The same, from the sum over fields (B, D) and the sum of squares times -1/2, (B, 1)."""
     return total.square().sum(1).mul(0.5) + squares.squeeze(1)
 
 
 class _Pairwise(torch.autograd.Function):
-    """Half of the squared sum less the sum of squares; its gradient, the sum less x, needs no square."""
+    """(sum^2 - sum of squares) / 2, with the simple gradient sum - x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What every base model is: settings that build a CTRModel, which is a head over a gated embedding."""
+"""The interface of base models: settings that build a CTRModel, a head over an optionally gated embedding."""
 
 from abc import ABC, abstractmethod
 
@@ -10,14 +10,14 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.records import Size
 from fieldwise.core.schema import Layout
 from fieldwise.core.settings import Settings
-from fieldwise.models.embedding import FieldEmbedding
+from fieldwise.tables.embedding import FieldEmbedding
 
 Slices = dict[str, dict[int, Tensor]]
-"""For a weight's name and axis, the entries that a compact model keeps."""
+"""Entries that a compact model keeps, by name and axis of a weight."""
 
 
 class Head(nn.Module, ABC):
-    """From the flat embedding to a logit."""
+    """Maps the flat embedding to logits."""
 
     @abstractmethod
     def forward(self, v: Tensor) -> Tensor:
@@ -25,11 +25,11 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def slices(self, mask: Mask) -> Slices:
-        """Which entries of which weights stay when the mask's other columns go."""
+        """The entries of each weight to keep for a mask's columns."""
 
 
 class CTRModel(nn.Module):
-    """Embedding and head, with first-order weights where the base model has them."""
+    """Embedding and head, with first-order weights if the base model has them."""
 
     def __init__(self, settings: "Model", layout: Layout, linear: Layout | None, head: Head) -> None:
         super().__init__()
@@ -50,13 +50,13 @@ class CTRModel(nn.Module):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The fields that a prediction reads; ids of all others may hold anything."""
+        """Fields that a prediction reads; ids of all others are ignored."""
         first = self.linear.widths if self.linear else (0,) * len(self.layout.widths)
         rows = zip(self.layout.schema.names, self.layout.widths, first, strict=True)
         return tuple(name for name, width, linear in rows if width or linear)
 
     def size(self) -> Size:
-        """What the model stores."""
+        """The number of weights, by part of the model."""
         first = self.linear.params if self.linear else 0
         everything = sum(weight.numel() for weight in self.parameters())
         return Size(
@@ -68,25 +68,25 @@ class CTRModel(nn.Module):
 
 
 class Model(Settings):
-    """Settings of a base model; `build` makes it."""
+    """Settings of a base model; `build` creates the model."""
 
     width: int = Field(16, ge=1, le=65_536)
-    """Base width of the full model's tables; a field with fewer ids has that many columns."""
+    """Width of the full model's tables, 1 to 65,536; a field with fewer ids has one column per id."""
     init: float = Field(0.01, gt=0)
-    """Standard deviation of new embeddings."""
+    """Standard deviation of new embeddings, above 0."""
 
     @abstractmethod
     def head(self, layout: Layout) -> Head:
-        """A new head over these columns."""
+        """A new head for these columns."""
 
     def has_first_order(self) -> bool:
-        """Whether every field also has a weight of its own beside the embedding."""
+        """Whether every id also has a first-order weight, in addition to its embedding."""
         return True
 
     def build(self, layout: Layout, linear: Layout | None = None) -> CTRModel:
-        """A new model over these columns, drawn from torch's global randomness.
+        """A new model for these columns, initialized from torch's global random state.
 
-        `linear` has width 1 for fields with a first-order weight and 0 for those without; all have one by default.
+        `linear` has width 1 for fields with first-order weights and 0 for those without; by default all have them.
         """
         if linear is None and self.has_first_order():
             linear = Layout(layout.schema, (1,) * len(layout.schema))
@@ -94,12 +94,12 @@ class Model(Settings):
 
 
 def kept_fields(mask: Mask, each: int) -> Tensor:
-    """For inputs of `each` numbers a field, those of the fields that keep a column."""
+    """Indices of the inputs to keep, for layers with `each` inputs per field: those of fields that keep a column."""
     before = [j for j, width in enumerate(mask.full.widths) if width]
     places = [place for place, j in enumerate(before) if mask.widths[j]]
     return (torch.tensor(places)[:, None] * each + torch.arange(each)).flatten()
 
 
 def live_fields(layout: Layout) -> list[int]:
-    """The fields with at least one column."""
+    """Indices of the fields with at least one column."""
     return [j for j, width in enumerate(layout.widths) if width]

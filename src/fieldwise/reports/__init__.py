@@ -1,1 +1,1 @@
-"""Run folders and comparisons to pages, tables and pictures for people."""
+"""Renders run folders and comparisons as HTML pages, tables and figures."""

@@ -1,4 +1,4 @@
-"""What a dataset holds, as tables of plain cells."""
+"""The tables that describe a dataset."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -7,23 +7,23 @@ SPLIT_HEADS: Final = ("split", "rows", "clicks", "label rate")
 FIELD_HEADS: Final = ("field", "made by", "cardinality", "min count", "unknown %", "null %")
 
 
-def splits(info: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """One line for each split."""
+def split_rows(info: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yields one table row per split."""
     for name, rows in info["rows"].items():
         clicks = info["splits"][name]["clicks"]
         yield name, f"{rows:,}", f"{clicks:,}", f"{clicks / max(1, rows):.2%}"
 
 
-def fields(info: dict[str, Any], rules: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """One line for each field; shares are of the rows of each split."""
+def field_rows(info: dict[str, Any], rules: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yields one table row per field; percentages are of the rows of each split."""
     for index, (field, entry) in enumerate(zip(info["fields"], rules, strict=True)):
         yield (
             field["name"],
             _made_by(field["name"], entry),
             f"{field['cardinality']:,}",
             str(entry["rule"]["min_count"]),
-            _shares(info, "unknown", index),
-            _shares(info, "nulls", index),
+            _percentages(info, "unknown", index),
+            _percentages(info, "nulls", index),
         )
 
 
@@ -35,7 +35,7 @@ def _made_by(name: str, entry: dict[str, Any]) -> str:
     return f"{rule['kind']}{column}{detail.get(rule['kind'], '')}{several}"
 
 
-def _shares(info: dict[str, Any], what: str, index: int) -> str:
+def _percentages(info: dict[str, Any], what: str, index: int) -> str:
     return "/".join(
         f"{100 * split[what][index] / max(1, info['rows'][name]):.1f}" for name, split in info["splits"].items()
     )

@@ -1,4 +1,4 @@
-"""One HTML file that holds everything: the drawing library, the data as JSON, styles and scripts. No network."""
+"""Builds a self-contained HTML page: charting libraries, data as JSON, styles and scripts. No network access."""
 
 import html
 import json
@@ -9,10 +9,10 @@ from typing import Any, Final
 from fieldwise.core.version import __version__
 
 LIBRARIES: Final = {
-    "d3": ("d3.min.js", "D3 7.9.2, ISC licence"),
-    "plot": ("plot.umd.min.js", "Observable Plot 0.6.17, ISC licence"),
+    "d3": ("d3.min.js", "D3 7.9.2, ISC license"),
+    "plot": ("plot.umd.min.js", "Observable Plot 0.6.17, ISC license"),
 }
-"""Embedded in every page, each with its licence; unchanged from the npm packages d3 and @observablehq/plot."""
+"""Embedded in every page, each with its license; unchanged from the npm packages d3 and @observablehq/plot."""
 SCRIPTS: Final = {
     "run": ("charts.js", "run_search.js", "run_results.js"),
     "comparison": ("charts.js", "comparison.js"),
@@ -20,7 +20,7 @@ SCRIPTS: Final = {
 
 
 def page(data: dict[str, Any]) -> str:
-    """The page for a run's or a comparison's data."""
+    """Returns the HTML page for the data of a run or a comparison."""
     made = f"fieldwise {__version__}; charts by {' and '.join(what for _, what in LIBRARIES.values())}"
     parts = {
         "TITLE": html.escape(str(data["title"])),
@@ -36,7 +36,7 @@ def page(data: dict[str, Any]) -> str:
 
 
 def embedded(value: Any) -> str:
-    """JSON that may stand inside a script element, whatever its texts hold."""
+    """Returns JSON that is safe inside a script element, whatever its strings contain."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for sign, escape in {
         "<": "\\u003c",

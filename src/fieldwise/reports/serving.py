@@ -7,8 +7,8 @@ HEADS: Final = ("model", "runtime", "disk", "process", "model", "ms: 1 row", "25
 """Sizes are in MiB, times p50 / p99 in milliseconds."""
 
 
-def rows(bench: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """One line for each model in each runtime, and how many times less the compact model takes."""
+def serving_rows(bench: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yields one table row per model and runtime, and the ratios of full to compact for each runtime."""
     cells = bench["cells"]
     for runtime in dict.fromkeys(cell["runtime"] for cell in cells):
         own = [cell for cell in cells if cell["runtime"] == runtime]
@@ -17,9 +17,9 @@ def rows(bench: dict[str, Any]) -> Iterator[tuple[str, ...]]:
             times = (f"{entry['p50']:.3g} / {entry['p99']:.3g}" for entry in cell["measured"]["latencies"])
             yield (cell["model"], runtime, *sizes, *times)
         full, compact = own
-        shares = (f"{a / b:.1f} x" for a, b in zip(_sizes(full), _sizes(compact), strict=True))
+        ratios = (f"{a / b:.1f} x" for a, b in zip(_sizes(full), _sizes(compact), strict=True))
         pairs = zip(full["measured"]["latencies"], compact["measured"]["latencies"], strict=True)
-        yield ("ratio", runtime, *shares, *(f"{a['p50'] / b['p50']:.1f} x" for a, b in pairs))
+        yield ("ratio", runtime, *ratios, *(f"{a['p50'] / b['p50']:.1f} x" for a, b in pairs))
 
 
 def _sizes(cell: dict[str, Any]) -> tuple[int, int, int]:

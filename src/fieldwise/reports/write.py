@@ -1,4 +1,4 @@
-"""Writes the report of a run or of a comparison into its folder, in the format asked for."""
+"""Writes the report of a run or a comparison to its folder, in the requested format."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,32 +8,32 @@ from typing import Any, Final
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import write_text
 from fieldwise.core.plain_files import read_json
-from fieldwise.reports import markdown
-from fieldwise.reports.comparison_data import comparison_data
+from fieldwise.reports.comparison.page_data import comparison_data
 from fieldwise.reports.page import page
-from fieldwise.reports.page_data import run_data
-from fieldwise.reports.run_view import RunView, open_run
+from fieldwise.reports.run import markdown
+from fieldwise.reports.run.page_data import run_data
+from fieldwise.reports.run.view import RunView, open_run
 
 COMPARISON: Final = "comparison.json"
 
 
 @dataclass(frozen=True)
 class Written:
-    """Which files were written, and a line for everything that they cannot show."""
+    """The files written, and one notice for each thing that they could not show."""
 
     paths: list[Path]
     notices: list[str]
 
 
 def html(out: Path, against: Path | None = None) -> Written:
-    """report.html: one file with everything inside; `against` names a run to compare its pretrained columns with."""
+    """Writes report.html, one self-contained file; `against` is a run whose pretrained columns are compared."""
     data = _comparison(out) if is_comparison(out) else run_data(open_run(out), open_run(against) if against else None)
     write_text(out / "report.html", page(data))
     return Written([out / "report.html"], data["notices"])
 
 
 def md(out: Path, _against: Path | None = None) -> Written:
-    """report.md: the tables; a comparison has had them since it was made."""
+    """Writes report.md with the tables of a run; `compare` has already written those of a comparison."""
     if is_comparison(out):
         if not (out / "comparison.md").exists():
             raise RunError(f"'{out}/comparison.md' is missing. Run `fieldwise compare` with this --out again.")
@@ -44,8 +44,8 @@ def md(out: Path, _against: Path | None = None) -> Written:
 
 
 def png(out: Path, against: Path | None = None) -> Written:
-    """figures/*.png: the charts of a run for papers (extra `plots`)."""
-    from fieldwise.reports import figures
+    """Writes figures/*.png, charts for papers (needs the extra `plots`)."""
+    from fieldwise.reports.run import figures
 
     if is_comparison(out):
         data = _comparison(out)
@@ -58,12 +58,12 @@ FORMATS: Final[dict[str, Callable[[Path, Path | None], Written]]] = {"html": htm
 
 
 def is_comparison(out: Path) -> bool:
-    """Whether a folder holds a comparison, not a run."""
+    """Returns whether a folder holds a comparison rather than a run."""
     return (out / COMPARISON).exists()
 
 
 def has_tables(out: Path) -> bool:
-    """Whether `md` has anything to show: a search of a run that came to its end, or a comparison's tables."""
+    """Returns whether `md` has anything to show: a complete search of a run, or the tables of a comparison."""
     return (out / "comparison.md").exists() if is_comparison(out) else bool(open_run(out).records)
 
 

@@ -2,15 +2,12 @@
 
 from typing import TYPE_CHECKING, Final
 
-from fieldwise.core.names import by_class
+from fieldwise.core.registry import by_class
+from fieldwise.gates import GATES
 
 if TYPE_CHECKING:
     from fieldwise.searches.autodim import AutoDim as AutoDim
-    from fieldwise.searches.gated import HAM as HAM
-    from fieldwise.searches.gated import SAM as SAM
-    from fieldwise.searches.gated import HamP as HamP
-    from fieldwise.searches.gated import SamGS as SamGS
-    from fieldwise.searches.gated import SamSigmoid as SamSigmoid
+    from fieldwise.searches.gated import Gated, HardGated
     from fieldwise.searches.magnitude import Magnitude as Magnitude
     from fieldwise.searches.mde import MDE as MDE
     from fieldwise.searches.optembed import OptEmbed as OptEmbed
@@ -21,23 +18,34 @@ if TYPE_CHECKING:
     from fieldwise.searches.sseds import SSEDS as SSEDS
     from fieldwise.searches.uniform import Uniform as Uniform
 
-SEARCHES: Final = {
-    "autodim": "fieldwise.searches.autodim:AutoDim",
-    "ham": "fieldwise.searches.gated:HAM",
-    "ham-p": "fieldwise.searches.gated:HamP",
-    "magnitude": "fieldwise.searches.magnitude:Magnitude",
-    "mde": "fieldwise.searches.mde:MDE",
-    "optembed": "fieldwise.searches.optembed:OptEmbed",
-    "pep": "fieldwise.searches.pep:PEP",
-    "race": "fieldwise.searches.race:Race",
-    "random": "fieldwise.searches.random:Random",
-    "rounds": "fieldwise.searches.rounds:Rounds",
-    "sam": "fieldwise.searches.gated:SAM",
-    "sam-gs": "fieldwise.searches.gated:SamGS",
-    "sam-sigmoid": "fieldwise.searches.gated:SamSigmoid",
-    "sseds": "fieldwise.searches.sseds:SSEDS",
-    "uniform": "fieldwise.searches.uniform:Uniform",
+    HAM = HardGated
+    HamP = Gated
+    SAM = Gated
+    SamGS = Gated
+    SamSigmoid = Gated
+
+_OF_GATES: Final = {
+    name: f"fieldwise.searches.gated:{path.partition(':')[2].removesuffix('Gate')}" for name, path in GATES.items()
 }
+"""One search per gate: `SAM` for `SAMGate`."""
+
+SEARCHES: Final = dict(
+    sorted(
+        {
+            **_OF_GATES,
+            "autodim": "fieldwise.searches.autodim:AutoDim",
+            "magnitude": "fieldwise.searches.magnitude:Magnitude",
+            "mde": "fieldwise.searches.mde:MDE",
+            "optembed": "fieldwise.searches.optembed:OptEmbed",
+            "pep": "fieldwise.searches.pep:PEP",
+            "race": "fieldwise.searches.race:Race",
+            "random": "fieldwise.searches.random:Random",
+            "rounds": "fieldwise.searches.rounds:Rounds",
+            "sseds": "fieldwise.searches.sseds:SSEDS",
+            "uniform": "fieldwise.searches.uniform:Uniform",
+        }.items()
+    )
+)
 
 
 def __getattr__(name: str) -> type:

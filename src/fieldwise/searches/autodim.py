@@ -1,9 +1,10 @@
-"""AutoDim (Zhao et al. 2021): a supernet that mixes candidate widths, with the mixture learnt on validation batches.
+"""AutoDim (Zhao et al. 2021): a supernet that mixes candidate widths, with the mixture learned on validation batches.
 
-Ours: no field is given more columns than it has ids; the mixture's step sees the supernet as an evaluation does; and
-the budget. AutoDim has none: it takes the likeliest candidate of each field. Under a budget, a column's score is the
-chance that its field is wider than the columns before it, so fields grow from candidate to candidate by falling chance,
-every field from its smallest, until the budget is spent; only what is left at the edge may fall between two candidates.
+Our choices: no field gets more columns than it has ids; the mixture's step runs the supernet in evaluation mode; and
+the budget. AutoDim has no budget: it takes the most probable candidate of each field. Under a budget, a column's score
+is the probability that its field is wider than the columns before it. Fields therefore grow from candidate to candidate
+in order of decreasing probability, each from its smallest, until the budget is spent. Only the last columns may end
+between two candidates.
 """
 
 from dataclasses import replace
@@ -18,36 +19,32 @@ from torch.nn import functional
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
-from fieldwise.core.records import SearchSummary
 from fieldwise.core.schema import Layout
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
 from fieldwise.models.model import Model
-from fieldwise.searches.search import Restarting, SearchResult, check_smallest
-from fieldwise.train.checkpoint import Tensors, named, optimiser_tensors, restore_optimiser, under
+from fieldwise.searches.search import Restarting, SearchResult, check_smallest, finish
+from fieldwise.searches.trained import AdamSearch
+from fieldwise.tables.state import Tensors, named, optimizer_tensors, restore_optimizer, under
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Training, fit
+from fieldwise.train.loop import fit
+from fieldwise.train.plan import TrainingPlan
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
 
-class AutoDim(Restarting):
-    """Learns how likely each candidate width is for each field."""
+class AutoDim(Restarting, AdamSearch):
+    """Learns the probability of each candidate width for each field."""
 
     candidates: tuple[int, ...] = Field((2, 4, 8), min_length=1)
-    """Widths to choose from, ascending."""
-    epochs: int = Field(10, ge=1)
-    """Passes over the training rows."""
-    batch: int = Field(2048, ge=2)
-    """Rows per step, of training and validation batches alike."""
-    learning_rate: float = Field(1e-3, gt=0)
-    """Of Adam, on the supernet's weights."""
+    """Widths to choose from, ascending, each at least 1."""
     eta: float = Field(1e-3, gt=0)
-    """Of Adam, on the mixture."""
+    """Learning rate of the mixture (Adam), above 0."""
     cooling: float = Field(5e-5, ge=0)
-    """How much the temperature falls at each step, from 1."""
+    """Decrease of the temperature per step, from 1, at least 0."""
     coldest: float = Field(0.01, gt=0, le=1)
-    """Where the temperature stops."""
+    """Lowest temperature, in (0, 1]."""
 
     @field_validator("candidates")
     @classmethod
@@ -56,15 +53,14 @@ class AutoDim(Restarting):
             raise ValueError("candidates must be ascending widths of at least 1")
         return values
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
-        """Trains the supernet, then grows fields by the learnt chances."""
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
+        """Train the supernet, then grow fields by the learned probabilities."""
         widths = candidate_widths(task.layout, self.candidates)
         check_smallest("autodim", budget, task.layout, tuple(int(w) for w in widths[:, 0]))
         with randomness(task.seed, "supernet"):
             net = Supernet(task.model, task.layout, widths, self.candidates[-1]).to(task.torch_device)
         mixture = Mixture(self, task, net, widths)
-        training = Training(batch=self.batch, learning_rate=self.learning_rate, epochs=self.epochs)
-        plan = Plan(
+        plan = TrainingPlan(
             stage="search",
             forward=lambda ids: net(ids, mixture.draw()),
             evaluate=lambda: evaluate(net, task.valid, mixture.for_evaluation()),
@@ -73,26 +69,25 @@ class AutoDim(Restarting):
             valid_step=mixture.step,
             beside=mixture,
         )
-        history = fit(net, task, training, plan, folder, listener)
+        history = fit(net, task, self.training(), plan, folder, watcher)
         chances = torch.softmax(mixture.logits().detach().double(), 1).cpu().numpy()
         mask = grow(task.layout, widths, chances, budget)
-        small = self.narrow_model(task, mask)
-        summary = SearchSummary(
+        return finish(
+            task,
+            budget,
+            mask,
+            self.narrow_model(task, mask),
+            history=history,
             steps=mixture.steps,
-            epochs=len(history) - 1,
             evaluated_auc=history[-1].auc,
-            selected_auc=evaluate(small, task.valid).auc,
             raw_live=int(widths[np.arange(len(widths)), chances.argmax(1)].sum()),
-            reactivations=0,
         )
-        seconds = sum(epoch.seconds for epoch in history)
-        return SearchResult(budget, mask, small, summary, tuple(history), seconds=seconds)
 
 
 def candidate_widths(layout: Layout, candidates: tuple[int, ...]) -> NDArray[np.int64]:
-    """The width of each candidate of each field, (F, N), 0 where it is wider than the field can be.
+    """The width of each candidate of each field, (F, N), 0 if it is wider than the field's full width.
 
-    A field narrower than the smallest candidate has its own full width in that place.
+    A field narrower than the smallest candidate has its full width there.
     """
     full = np.asarray(layout.widths)[:, None]
     widths = np.where(np.asarray(candidates) <= full, candidates, 0)
@@ -101,19 +96,19 @@ def candidate_widths(layout: Layout, candidates: tuple[int, ...]) -> NDArray[np.
 
 
 def grow(full: Layout, widths: NDArray[np.int64], chances: NDArray[np.float64], budget: Budget) -> Mask:
-    """The first columns of every field, by falling chance that the field is that wide."""
+    """The first columns of every field, in order of decreasing probability that the field is that wide."""
     reach = Layout(full.schema, budget.aligned(full, tuple(int(w) for w in widths.max(1))))
     place = np.concatenate([np.arange(width) for width in reach.widths])
     wider = widths[reach.owners] > place[:, None]  # (S, N)
     scores = (chances[reach.owners] * wider).sum(1)
-    scores[place < widths[reach.owners, 0]] = 2.0  # the smallest candidate is always in
+    scores[place < widths[reach.owners, 0]] = 2.0  # the smallest candidate is always kept
     most = int(budget.costs(reach).sum())
     bound = replace(budget, amount=min(budget.limit(full), most), share=False)
     return Mask(full, select(scores, reach, bound).kept)
 
 
 class Supernet(nn.Module):
-    """Shared tables of the largest width; each candidate, its first columns, mapped to that width and normalised."""
+    """Shared tables of the largest width; each candidate maps its first columns to that width and normalizes."""
 
     def __init__(self, model: Model, layout: Layout, widths: NDArray[np.int64], common: int) -> None:
         super().__init__()
@@ -127,11 +122,11 @@ class Supernet(nn.Module):
         self.norm = nn.BatchNorm1d(fields * count * common, affine=False)
 
     def forward(self, ids: Tensor, chances: Tensor) -> Tensor:
-        """Logits (B,) of ids (B, F), with the candidates mixed by chances (F, N)."""
+        """Logits (B,) of ids (B, F), with the candidates mixed by probabilities (F, N)."""
         return self.body.logits(ids, self.mix(self.body.embedding(ids), chances))
 
     def mix(self, v: Tensor, chances: Tensor) -> Tensor:
-        """The embedding of the shared tables, (B, F * D), as a mixture of its candidates."""
+        """The embedding of the shared tables, (B, F * D), as a mixture of the candidates."""
         fields, count, common, _ = self.maps.shape
         x = v.unflatten(1, (fields, common))
         each = torch.einsum("bfd,fnde->bfne", x, self.maps * self.get_buffer("used"))
@@ -140,7 +135,7 @@ class Supernet(nn.Module):
 
 
 class Mixture:
-    """theta: how likely each candidate is, moved by the validation loss."""
+    """Logits theta of the candidates' probabilities, updated by the validation loss."""
 
     def __init__(self, settings: AutoDim, task: Task, net: Supernet, widths: NDArray[np.int64]) -> None:
         self._settings, self._task, self._net = settings, task, net
@@ -151,24 +146,24 @@ class Mixture:
 
     @property
     def temperature(self) -> float:
-        """Falls with the steps, so that the mixture hardens."""
+        """Decreases with the steps, so that the mixture becomes one-hot."""
         return max(self._settings.coldest, 1 - self._settings.cooling * self.steps)
 
     def logits(self) -> Tensor:
-        """Log chances of the candidates a field may have, (F, N)."""
+        """Log probabilities of the candidates that each field may use, (F, N)."""
         return torch.log_softmax(self.theta.masked_fill(~self._allowed, -torch.inf), 1)
 
     def draw(self) -> Tensor:
-        """Chances under fresh Gumbel noise, (F, N); their gradient reaches theta."""
+        """Probabilities with new Gumbel noise, (F, N), differentiable by theta."""
         uniform = torch.rand(self.theta.shape).clamp(1e-10, 1 - 1e-7).to(self.theta.device)
         return torch.softmax((self.logits() - torch.log(-torch.log(uniform))) / self.temperature, 1)
 
     def for_evaluation(self) -> Tensor:
-        """Chances without noise, for an evaluation."""
+        """Probabilities without noise, for an evaluation."""
         return torch.softmax(self.logits().detach() / self.temperature, 1)
 
     def step(self, batch: Batch) -> None:
-        """One step of theta on a validation batch; no weight gets a gradient, no statistics move."""
+        """One step of theta on a validation batch. Weights get no gradient, and batch statistics do not change."""
         self._net.eval()
         loss = functional.binary_cross_entropy_with_logits(self._net(batch.ids, self.draw()), batch.labels)
         (self.theta.grad,) = torch.autograd.grad(loss, self.theta)
@@ -178,13 +173,13 @@ class Mixture:
         self.steps += 1
 
     def tensors(self) -> Tensors:
-        """What a checkpoint keeps beside the supernet."""
+        """State for a checkpoint, in addition to the supernet."""
         state = {"theta": self.theta.detach(), "steps": torch.tensor(self.steps)}
-        return state | named("adam", optimiser_tensors(self._adam))
+        return state | named("adam", optimizer_tensors(self._adam))
 
     def restore(self, tensors: Tensors) -> None:
-        """Takes a checkpoint back."""
+        """Restore a checkpoint."""
         with torch.no_grad():
             self.theta.copy_(tensors["theta"])
         self.steps = int(tensors["steps"])
-        restore_optimiser(self._adam, under("adam", tensors))
+        restore_optimizer(self._adam, under("adam", tensors))

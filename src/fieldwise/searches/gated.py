@@ -1,7 +1,7 @@
-"""The gated searches: weights on training batches, a gate on validation batches, step by step in turn.
+"""The gated searches: training batches update the weights and validation batches the gate, alternately.
 
-The framework of the paper (Algorithm 1, Search). Ours: the exact finish (the best-scored columns that fit the budget),
-and that the gate's step sees the model as an evaluation sees it, without touching its statistics.
+The framework of the paper (Algorithm 1, Search). Our choices: the search ends with exactly the best-scored columns that
+fit the budget, and the gate's step runs the model in evaluation mode, so that its batch statistics do not change.
 """
 
 import math
@@ -9,85 +9,98 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from pydantic import Field
+from pydantic import Field, create_model
 from torch import Tensor
 from torch.nn import functional
 
 from fieldwise.core.budget import Budget, BudgetText
 from fieldwise.core.mask import Mask
-from fieldwise.core.records import Epoch, SearchSummary
+from fieldwise.core.records import Epoch
+from fieldwise.core.registry import resolve
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
-from fieldwise.gates import ham, ham_p, sam, sam_gs, sam_sigmoid
+from fieldwise.gates import GATES
 from fieldwise.gates.gate import Gate, GateSettings
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
-from fieldwise.models.sums import by_rows
-from fieldwise.searches.search import Search, SearchResult
+from fieldwise.searches.search import SearchResult, finish
 from fieldwise.searches.trace import Trace
+from fieldwise.searches.trained import TrainedSearch
+from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Precision, Silence, Training, fit
-from fieldwise.train.optimiser import Method
+from fieldwise.train.loop import fit
+from fieldwise.train.plan import TrainingPlan
 from fieldwise.train.task import Task
 
 
-class Gated(Search):
-    """What all gated searches share; each names its gate."""
+class Gated(TrainedSearch):
+    """A search with any gate; `GATES` has one subclass per gate, which fixes its type."""
 
-    gate: GateSettings
-    """The gate and its steps."""
-    epochs: int = Field(10, ge=1)
-    """Passes over the training rows; the paper's 10."""
-    batch: int = Field(2048, ge=2)
-    """Rows per step, of training and validation batches alike."""
-    learning_rate: float = Field(1e-3, gt=0)
-    """Of the optimiser, on the weights."""
-    optimiser: Method = "adam"
-    """As in pretraining."""
-    precision: Precision = "float32"
-    """As in pretraining."""
+    gate: GateSettings = Field(default_factory=GateSettings)
+    """The gate and its step sizes."""
     stages: tuple[BudgetText, ...] = ()
-    """Larger budgets to search first, each from the columns the one before kept (multi-stage search)."""
+    """Larger budgets to search first, each within the columns that the previous one kept (multi-stage search)."""
     trace_every: int = Field(10, ge=1)
-    """Steps between two recorded rows of scores."""
+    """Steps between two recorded rows of scores, at least 1."""
 
     def stop(self, stage: "Stage", history: list[Epoch]) -> bool:
-        """Whether the search may end before its last epoch; only a hard, deterministic gate can tell."""
+        """Whether the search may stop before its last epoch."""
         return False
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
-        """Searches stage after stage, the last with the budget itself."""
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
+        """Search stage by stage, the last with the budget itself."""
         model = task.starting_model()
         mask = Mask.all(model.layout)
         done: list[Stage] = []
         for place, bound in enumerate((*self.stages, budget)):
             target = replace(bound, align=budget.align).fixed(mask.full).within(mask.layout)
             stage = Stage(self, task, model, mask, target, place)
-            stage.run(folder / f"stage-{place}" if folder else None, listener)
+            stage.run(folder / f"stage-{place}" if folder else None, watcher)
             model, mask = stage.small, stage.mask
             done.append(stage)
-        summary = SearchSummary(
+        return finish(
+            task,
+            budget,
+            mask,
+            model,
+            history=[epoch for stage in done for epoch in stage.history],
+            traces=tuple(stage.trace for stage in done),
             steps=sum(stage.trace.steps for stage in done),
-            epochs=sum(len(stage.history) - 1 for stage in done),
             evaluated_auc=done[-1].evaluated_auc,
-            selected_auc=evaluate(model, task.valid).auc,
             raw_live=done[-1].raw_live,
             reactivations=sum(int(stage.trace.tensors()["reactivated"].sum()) for stage in done),
         )
-        history = tuple(epoch for stage in done for epoch in stage.history)
-        traces = tuple(stage.trace for stage in done)
-        seconds = sum(epoch.seconds for epoch in history)
-        return SearchResult(budget, mask, model, summary, history, traces, seconds)
+
+
+class HardGated(Gated):
+    """A search with a hard gate, which can stop once its size is near the budget."""
+
+    patience: int = Field(1, ge=0)
+    """Epochs near the target size without a better validation AUC before the search stops; 0: never stop early."""
+    near: float = Field(0.25, ge=0)
+    """Largest distance between live cost and target that counts as near, as a fraction of the target."""
+
+    def stop(self, stage: "Stage", history: list[Epoch]) -> bool:
+        """Whether the size is near the target and the best epoch there is `patience` epochs old."""
+        if not self.patience or len(history) < 2:
+            return False
+        steps = stage.trace.steps // (len(history) - 1)
+        costs = stage.trace.tensors()["cost"].float().split(steps)
+        gap = [abs(float(cost[-max(1, steps // 10) :].mean()) / stage.gate.limit - 1) for cost in costs]
+        away = [place for place, distance in enumerate(gap, start=1) if distance > self.near]
+        aucs = [epoch.auc for epoch in history][max(away, default=0) + 1 :]
+        return len(aucs) > self.patience and aucs.index(max(aucs)) < len(aucs) - self.patience
 
 
 class Stage:
-    """One search of a gate, over the columns that a model has."""
+    """One search with a gate, over the columns of a model."""
 
     def __init__(
         self, settings: Gated, task: Task, model: CTRModel, before: Mask, budget: Budget, place: int = 0
     ) -> None:
         self._settings, self._task, self._model, self._place = settings, task, model, place
-        self._forward = by_rows(model)
+        self._forward = row_factored(model)
         self._before, self._budget = before, budget
         costs = torch.from_numpy(budget.costs(model.layout)).to(task.torch_device)
         self.gate: Gate = settings.gate.build(costs, budget.limit(model.layout))
@@ -95,31 +108,24 @@ class Stage:
         self.trace = Trace.over(before, self.gate.limit, settings.trace_every, steps, task.torch_device)
         self.history: list[Epoch] = []
         self._owners = torch.from_numpy(model.layout.owners)
-        self._listener: Listener = Silence()
+        self._watcher: Watcher = Watcher()
 
-    def run(self, folder: Path | None, listener: Listener | None) -> None:
-        """Searches, then selects exactly the best columns within the budget."""
-        settings, self._listener = self._settings, listener or Silence()
-        training = Training(
-            batch=settings.batch,
-            learning_rate=settings.learning_rate,
-            optimiser=settings.optimiser,
-            precision=settings.precision,
-            epochs=settings.epochs,
-        )
-        plan = Plan(
+    def run(self, folder: Path | None, watcher: Watcher | None) -> None:
+        """Search, then select exactly the best columns within the budget."""
+        settings, self._watcher = self._settings, watcher or Watcher()
+        plan = TrainingPlan(
             stage="search",
             forward=lambda ids: self._forward(ids, self.gate.draw()),
             evaluate=lambda: evaluate(self._model, self._task.valid, self.gate.for_evaluation()),
             stop=lambda history: settings.stop(self, history),
             keep_best=False,
             valid_step=self._gate_step,
-            look=self._tell,
+            look=self._report,
             same_steps=True,
             beside=self,
             place=self._place,
         )
-        self.history = fit(self._model, self._task, training, plan, folder, listener)
+        self.history = fit(self._model, self._task, settings.training(), plan, folder, watcher)
         inner = select(self.gate.scores().cpu().numpy(), self._model.layout, self._budget)
         values = torch.from_numpy(inner.vector).float().to(self._task.torch_device)
         self.raw_live = int(self.gate.live().sum())
@@ -128,7 +134,7 @@ class Stage:
         self.small = compact(self._model, inner).eval()
 
     def _gate_step(self, batch: Batch) -> None:
-        """One step of the gate on a validation batch; no weight gets a gradient."""
+        """One step of the gate on a validation batch. Weights get no gradient."""
         model, values = self._model, self.gate.draw().requires_grad_()
         model.eval()
         with torch.enable_grad():
@@ -141,76 +147,41 @@ class Stage:
         self.trace.record(self.gate, before, self.gate.live())
 
     def _gated(self, ids: Tensor, values: Tensor) -> Tensor:
-        """Logits (B,) through which the gate's values alone get a gradient."""
+        """Logits (B,) with a gradient only for the gate's values."""
         if self._forward is not self._model:
             return self._forward(ids, values)
         with torch.no_grad():
             v = self._model.embedding(ids)  # (B, S)
         return self._model.logits(ids, v * values)
 
-    def _tell(self) -> None:
-        """Tells the listener what is live."""
+    def _report(self) -> None:
+        """Report the live columns to the watcher."""
         live = self.gate.live()
         names = self._model.layout.schema.names
         widths = self._owners[live.cpu()].bincount(minlength=len(names)).tolist()
         cost = int((self.gate.costs * live).sum())
-        self._listener.gate(self.trace.steps, sum(widths), cost, self.gate.limit, dict(zip(names, widths, strict=True)))
+        self._watcher.gate(self.trace.steps, sum(widths), cost, self.gate.limit, dict(zip(names, widths, strict=True)))
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps beside the model."""
+        """State for a checkpoint, in addition to the model."""
         return {"alpha": self.gate.alpha, **self.trace.tensors()}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Takes a checkpoint back."""
+        """Restore a checkpoint."""
         self.gate.alpha.copy_(tensors["alpha"])
         self.trace.restore(tensors)
 
 
-class HAM(Gated):
-    """The paper's method: a hard gate, whose evaluated model is the selected model."""
-
-    gate: ham.HAM = Field(default_factory=ham.HAM)
-    """The gate and its steps."""
-    patience: int = Field(1, ge=0)
-    """Stop once the size has been near the target for so many epochs with no better validation AUC; 0: never."""
-    near: float = Field(0.25, ge=0)
-    """How near the live cost must be to the target, as a share of it, to count as there."""
-
-    def stop(self, stage: Stage, history: list[Epoch]) -> bool:
-        """Near the target, and the best of the epochs there is `patience` epochs old."""
-        if not self.patience or len(history) < 2:
-            return False
-        steps = stage.trace.steps // (len(history) - 1)
-        costs = stage.trace.tensors()["cost"].float().split(steps)
-        gap = [abs(float(cost[-max(1, steps // 10) :].mean()) / stage.gate.limit - 1) for cost in costs]
-        away = [place for place, distance in enumerate(gap, start=1) if distance > self.near]
-        aucs = [epoch.auc for epoch in history][max(away, default=0) + 1 :]
-        return len(aucs) > self.patience and aucs.index(max(aucs)) < len(aucs) - self.patience
+def search_with(gate: type[GateSettings]) -> type[Gated]:
+    """The search with one gate: a subclass of `Gated` named like the gate, `SAM` for `SAMGate`."""
+    return create_model(
+        gate.__name__.removesuffix("Gate"),
+        __base__=HardGated if gate.hard else Gated,
+        __module__=__name__,
+        __doc__=gate.__doc__,
+        gate=(gate, Field(default_factory=gate, description="The gate and its step sizes.")),
+    )
 
 
-class SAM(Gated):
-    """Soft masks in [0, 1] (DNIS)."""
-
-    gate: sam.SAM = Field(default_factory=sam.SAM)
-    """The gate and its steps."""
-
-
-class SamSigmoid(Gated):
-    """Soft masks through a sigmoid."""
-
-    gate: sam_sigmoid.SamSigmoid = Field(default_factory=sam_sigmoid.SamSigmoid)
-    """The gate and its steps."""
-
-
-class SamGS(Gated):
-    """Soft masks under Gumbel noise."""
-
-    gate: sam_gs.SamGS = Field(default_factory=sam_gs.SamGS)
-    """The gate and its steps."""
-
-
-class HamP(Gated):
-    """Hard random masks."""
-
-    gate: ham_p.HamP = Field(default_factory=ham_p.HamP)
-    """The gate and its steps."""
+# Classes of this module, so that names in settings, pickles and imports find them.
+globals().update({made.__name__: made for made in (search_with(resolve("gate", GATES, name)) for name in GATES)})

@@ -1,4 +1,4 @@
-"""Columns by the size of their pretrained numbers: plain magnitude pruning, which is hard to beat."""
+"""Magnitude pruning: columns by the norm of their pretrained weights, a strong baseline."""
 
 import time
 from pathlib import Path
@@ -8,19 +8,19 @@ import torch
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.select import select
-from fieldwise.searches.search import Search, SearchResult, result_of
-from fieldwise.train.loop import Listener
+from fieldwise.core.watcher import Watcher
+from fieldwise.searches.search import Search, SearchResult, finish
 from fieldwise.train.task import Task
 
 
 class Magnitude(Search):
-    """A column scores by its norm over all ids of the pretrained table."""
+    """Scores a column by its norm over all ids of the pretrained table."""
 
     form: Literal["raw", "rms"] = "raw"
-    """raw: the Euclidean norm, which grows with the cardinality; rms: per id, so that small fields stand beside."""
+    """raw: the Euclidean norm, which grows with the cardinality; rms: the norm per id, comparable across fields."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
-        """Keeps the largest columns within the budget."""
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
+        """Keep the columns with the largest norm within the budget."""
         started = time.perf_counter()
         model = task.starting_model()
         tables = [model.embedding.table(j) for j, width in enumerate(model.layout.widths) if width]
@@ -28,4 +28,4 @@ class Magnitude(Search):
             squares = [t.double().square() for t in tables]
             scores = torch.cat([s.sum(0) if self.form == "raw" else s.mean(0) for s in squares]).sqrt()  # (S,)
         mask = select(scores.cpu().numpy(), model.layout, budget)
-        return result_of(task, model, mask, budget, time.perf_counter() - started)
+        return finish(task, budget, mask, model, seconds=time.perf_counter() - started)

@@ -1,9 +1,9 @@
-"""OptEmbed (Lyu et al. 2022): a supernet under random widths and learnt row thresholds, then evolution of the widths.
+"""OptEmbed (Lyu et al. 2022): a supernet with random widths and learned row thresholds, then evolution of the widths.
 
-While the supernet trains, each sample sees a random number of first columns of each field, and rows whose l1 norm is
-below their field's threshold are zero. Widths are then evolved with its weights frozen, by validation AUC. Ours: a hard
-budget, by repairing every child; the fittest of all generations breed; and rows stay in the narrow model, whose tables
-are dense: the summary says how many numbers they would leave.
+While the supernet trains, each sample uses a random number of first columns of each field, and rows whose l1 norm is
+below their field's threshold are zero. Evolution then optimizes the widths by validation AUC, with frozen weights. Our
+choices: a hard budget, enforced by repairing every child; parents come from all generations; and the narrow model keeps
+all rows, because its tables are dense. The summary reports how many numbers the kept rows would store.
 """
 
 import time
@@ -18,41 +18,36 @@ from torch import Tensor
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
-from fieldwise.core.records import SearchSummary
 from fieldwise.core.schema import Layout
+from fieldwise.core.watcher import Watcher
 from fieldwise.models.model import CTRModel
 from fieldwise.searches.evolution import Evolution, Genes, Room
-from fieldwise.searches.search import Restarting, SearchResult, check_smallest
-from fieldwise.train.checkpoint import Tensors
+from fieldwise.searches.search import Restarting, SearchResult, check_smallest, finish
+from fieldwise.searches.trained import AdamSearch
+from fieldwise.tables.state import Tensors
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Training, fit
+from fieldwise.train.loop import fit
+from fieldwise.train.plan import TrainingPlan
 from fieldwise.train.task import Task
 
 
-class OptEmbed(Restarting):
-    """Trains one supernet for all widths, and evolves the best within the budget."""
+class OptEmbed(Restarting, AdamSearch):
+    """Trains one supernet for all widths, then evolves widths within the budget."""
 
-    epochs: int = Field(10, ge=1)
-    """Passes over the training rows."""
-    batch: int = Field(2048, ge=2)
-    """Rows per step."""
-    learning_rate: float = Field(1e-3, gt=0)
-    """Of Adam, on the supernet's weights."""
     threshold_rate: float = Field(1e-4, ge=0)
-    """Of plain gradient steps, on the row thresholds."""
+    """Learning rate of the row thresholds (plain gradient steps), at least 0."""
     pressure: float = Field(3e-4, ge=0)
-    """Weight of the term exp(-threshold) that raises the thresholds."""
+    """Weight of the term exp(-threshold) that raises the thresholds, at least 0."""
     evolution: Evolution = Field(default_factory=Evolution)
-    """How widths are bred."""
+    """The evolution of the widths."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
-        """Trains the supernet, then evolves widths."""
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
+        """Train the supernet, then evolve widths."""
         layout = task.layout
         check_smallest("optembed", budget, layout, (1,) * len(layout.widths))
         model = self.full_model(task)
         rows = RowThresholds(layout, task.torch_device, self.threshold_rate)
-        training = Training(batch=self.batch, learning_rate=self.learning_rate, epochs=self.epochs)
-        plan = Plan(
+        plan = TrainingPlan(
             stage="search",
             forward=lambda ids: rows.forward(model, ids),
             evaluate=lambda: evaluate(rows.applied(model), task.valid),
@@ -61,25 +56,24 @@ class OptEmbed(Restarting):
             penalty=lambda: self.pressure * torch.exp(-rows.t).sum(),
             beside=rows,
         )
-        history = fit(model, task, training, plan, folder, listener)
+        history = fit(model, task, self.training(), plan, folder, watcher)
         started = time.perf_counter()
         frozen = rows.applied(model)
         widths, auc = self._evolve(frozen, task, budget)
         mask = Mask(layout, tuple(tuple(range(width)) for width in widths))
-        small = self.narrow_model(task, mask)
         kept = rows.kept(model)
-        summary = SearchSummary(
+        return finish(
+            task,
+            budget,
+            mask,
+            self.narrow_model(task, mask),
+            history=history,
+            seconds=time.perf_counter() - started,
             steps=rows.steps,
-            epochs=len(history) - 1,
             evaluated_auc=auc,
-            selected_auc=evaluate(small, task.valid).auc,
-            raw_live=None,
-            reactivations=0,
             nonzeros=sum(count * width for count, width in zip(kept, widths, strict=True)),
             dense=mask.params,
         )
-        seconds = sum(epoch.seconds for epoch in history) + time.perf_counter() - started
-        return SearchResult(budget, mask, small, summary, tuple(history), seconds=seconds)
 
     def _evolve(self, model: CTRModel, task: Task, budget: Budget) -> tuple[Genes, float]:
         layout = task.layout
@@ -94,13 +88,13 @@ class OptEmbed(Restarting):
 
 
 def prefix(layout: Layout, widths: Tensor) -> Tensor:
-    """The first columns of each field: widths (..., F) to truth values (..., S)."""
+    """The first columns of each field: widths (..., F) to booleans (..., S)."""
     place = torch.cat([torch.arange(width) for width in layout.widths]).to(widths.device)
     return place < widths[..., torch.from_numpy(layout.owners).to(widths.device)]
 
 
 class RowThresholds:
-    """A threshold for each field: rows whose l1 norm is below it are zero."""
+    """One threshold per field: rows whose l1 norm is below it are zero."""
 
     def __init__(self, layout: Layout, device: torch.device, rate: float) -> None:
         self._layout, self._rate = layout, rate
@@ -111,7 +105,7 @@ class RowThresholds:
         self.steps = 0
 
     def forward(self, model: CTRModel, ids: Tensor) -> Tensor:
-        """Training logits (B,) under the thresholds and a random width for each sample and field."""
+        """Training logits (B,) with the thresholds and a random width per sample and field."""
         v = model.embedding(ids)  # (B, S)
         norms = v.new_zeros(len(ids), len(self._widths)).index_add(1, self._owners, v.abs())  # (B, F)
         rows = step(norms - self.t)[:, self._owners]  # (B, S)
@@ -119,7 +113,7 @@ class RowThresholds:
         return model.logits(ids, v * rows * prefix(self._layout, lengths))
 
     def _step(self, t: Tensor) -> None:
-        """A plain gradient step, as soon as a backward pass has given the gradient."""
+        """A plain gradient step, run as a hook at the end of the backward pass."""
         assert t.grad is not None
         with torch.no_grad():
             t -= self._rate * t.grad
@@ -128,7 +122,7 @@ class RowThresholds:
 
     @torch.no_grad()
     def applied(self, model: CTRModel) -> CTRModel:
-        """A copy of the model whose rows below their threshold are zero."""
+        """A copy of the model with the rows below their threshold set to zero."""
         copy = deepcopy(model).eval()
         for j in range(len(self._widths)):
             table = copy.embedding.table(j)
@@ -137,25 +131,25 @@ class RowThresholds:
 
     @torch.no_grad()
     def kept(self, model: CTRModel) -> list[int]:
-        """Rows of each field that are not below its threshold."""
+        """Number of rows per field that are not below its threshold."""
         return [int(self._live(model.embedding.table(j), j).sum()) for j in range(len(self._widths))]
 
     def _live(self, table: Tensor, field: int) -> Tensor:
         return step(table.abs().sum(1) - self.t[field])
 
     def tensors(self) -> Tensors:
-        """What a checkpoint keeps beside the supernet."""
+        """State for a checkpoint, in addition to the supernet."""
         return {"t": self.t.detach(), "steps": torch.tensor(self.steps)}
 
     def restore(self, tensors: Tensors) -> None:
-        """Takes a checkpoint back."""
+        """Restore a checkpoint."""
         with torch.no_grad():
             self.t.copy_(tensors["t"])
         self.steps = int(tensors["steps"])
 
 
 class _Step(torch.autograd.Function):
-    """1 from zero on, else 0; backwards 2 - 4|x| up to 0.4, then 0.4 up to 1, then nothing."""
+    """1 if x >= 0, else 0; its gradient is 2 - 4|x| for |x| <= 0.4, then 0.4 up to 1, then 0."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -165,7 +159,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        """The long-tailed estimate."""
+        """The long-tailed estimator."""
         (x,) = ctx.saved_tensors
         size = x.abs()
         slope = torch.where(size <= 0.4, 2 - 4 * size, torch.where(size <= 1, 0.4, 0.0))
@@ -173,6 +167,6 @@ class _Step(torch.autograd.Function):
 
 
 def step(x: Tensor) -> Tensor:
-    """1 where x is not below zero, with a gradient nonetheless."""
+    """1 if x >= 0, else 0, with an estimated gradient."""
     found: Tensor = _Step.apply(x)  # type: ignore[no-untyped-call]
     return found

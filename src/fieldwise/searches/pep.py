@@ -1,10 +1,10 @@
-"""PEP (Liu et al. 2021), plug-in embedding pruning: every entry has a threshold that rises until few are left.
+"""PEP (Liu et al. 2021), plug-in embedding pruning: every entry has a threshold that increases until few are left.
 
-V^ = sign(V) * relu(|V| - sigmoid(t)). One Adam with weight decay over everything, t included: since t starts far below
-zero, that decay is what raises it. PEP drops single entries and stops once few enough are left; the tables start again
-from where they began. Ours: it ends with exactly the budget's share of entries, those furthest above their threshold;
-and since our tables are dense, columns are then kept by the share of their entries among those. The summary
-says how many entries PEP keeps, and what a dense layout would store to hold them all.
+V^ = sign(V) * relu(|V| - sigmoid(t)). One Adam with weight decay updates all parameters including t. Since t starts far
+below zero, the decay increases it. PEP drops single entries, stops once few enough are left, and trains again from the
+initial tables. Our choices: the search ends with exactly the budget's fraction of entries, those furthest above their
+threshold. Since our tables are dense, it then keeps the columns with the largest fraction of such entries. The summary
+reports how many entries PEP keeps, and how many numbers a dense layout would store to contain all of them.
 """
 
 from pathlib import Path
@@ -14,48 +14,48 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fieldwise.core.budget import Budget
-from fieldwise.core.records import Epoch, SearchSummary
+from fieldwise.core.records import Epoch
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
-from fieldwise.models.embedding import FieldEmbedding
 from fieldwise.models.model import CTRModel
-from fieldwise.searches.search import Restarting, SearchResult
-from fieldwise.train.checkpoint import Tensors, named, under, weights
+from fieldwise.searches.search import Restarting, SearchResult, finish
+from fieldwise.searches.trained import AdamSearch
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.state import Tensors, named, under
+from fieldwise.train.checkpoint import weights
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Training, fit
+from fieldwise.train.loop import fit
+from fieldwise.train.plan import TrainingPlan
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
 
-class PEP(Restarting):
-    """Learns a threshold for every entry, and keeps the columns that hold most of what stays above."""
+class PEP(Restarting, AdamSearch):
+    """Learns a threshold for every entry, and keeps the columns with most entries above it."""
 
-    threshold: float = -15.0
-    """Where every t starts."""
-    decay: float = Field(1e-5, gt=0)
-    """Weight decay on everything; it raises the thresholds, by about the learning rate at each step."""
-    speed: float = Field(1.0, gt=0)
-    """Thresholds rise so many times faster (ours): 1 needs thousands of steps to reach the size of the numbers."""
     epochs: int = Field(50, ge=1)
-    """At most so many passes over the training rows; it stops once few enough entries are left."""
-    batch: int = Field(2048, ge=2)
-    """Rows per step."""
-    learning_rate: float = Field(1e-3, gt=0)
-    """Of Adam, on everything."""
+    """Maximum number of passes over the training rows, at least 1; it stops once few enough entries are left."""
+    threshold: float = -15.0
+    """Initial value of every t."""
+    decay: float = Field(1e-5, gt=0)
+    """Weight decay of all parameters, above 0. It increases t by about the learning rate per step."""
+    speed: float = Field(1.0, gt=0)
+    """Factor on the thresholds' step size, above 0 (ours). With 1, reaching the size of the weights takes thousands of
+    steps."""
     every: int = Field(10, ge=1)
-    """Steps between two counts of the entries that are left."""
+    """Steps between two counts of the remaining entries, at least 1."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
-        """Raises thresholds until the budget's share of entries is left, then keeps whole columns."""
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
+        """Increase thresholds until the budget's fraction of entries is left, then keep whole columns."""
         model = self.full_model(task)
         layout = model.layout
         costs, limit = budget.costs(layout), budget.limit(layout)
         target = max(1, layout.params * limit // int(costs.sum()))
-        with randomness(task.seed, "thresholds"):  # building tables draws numbers, though all are overwritten
+        with randomness(task.seed, "thresholds"):  # building tables draws random numbers, which are then overwritten
             net = Thresholded(model, self.threshold, self.speed).to(task.torch_device)
         watch = Countdown(net, target, self.every)
-        training = Training(batch=self.batch, learning_rate=self.learning_rate, epochs=self.epochs)
-        plan = Plan(
+        plan = TrainingPlan(
             stage="search",
             forward=net,
             evaluate=lambda: evaluate(net, task.valid),
@@ -66,34 +66,35 @@ class PEP(Restarting):
             every_row=True,
             beside=watch,
         )
-        history = fit(net, task, training, plan, folder, listener)
+        history = fit(net, task, self.training(), plan, folder, watcher)
         if watch.snapshot:
             net.load_state_dict(watch.snapshot)
         kept = best_entries(net.margins(), target)
         counts = torch.cat([part.sum(0) for part in kept]).cpu().numpy()  # (S,)
         mask = select(counts / layout.rows, layout, budget)
-        small = compact(self.full_model(task), mask).eval()
-        summary = SearchSummary(
+        return finish(
+            task,
+            budget,
+            mask,
+            compact(self.full_model(task), mask).eval(),
+            history=history,
             steps=watch.steps,
-            epochs=len(history) - 1,
             evaluated_auc=evaluate(net, task.valid).auc,
-            selected_auc=evaluate(small, task.valid).auc,
             raw_live=int((counts > 0).sum()),
-            reactivations=0,
             nonzeros=int(counts.sum()),
             dense=int(layout.rows[counts > 0].sum()),
         )
-        seconds = sum(epoch.seconds for epoch in history)
-        return SearchResult(budget, mask, small, summary, tuple(history), seconds=seconds)
 
 
 class Thresholded(nn.Module):
-    """A full model whose embeddings pass soft thresholds of their own."""
+    """A full model with a soft threshold on every entry of its embeddings."""
 
     def __init__(self, model: CTRModel, start: float, speed: float) -> None:
         super().__init__()
         self.model, self._speed = model, speed
-        self.thresholds = FieldEmbedding(model.layout, 0.0)  # t / speed: a step of Adam then moves t by `speed` steps
+        self.thresholds = FieldEmbedding(
+            model.layout, 0.0
+        )  # stores t / speed, so that a step of Adam changes t by `speed` steps
         with torch.no_grad():
             for table in self.thresholds.parameters():
                 table.fill_(start / speed)
@@ -105,20 +106,20 @@ class Thresholded(nn.Module):
         return self.model.logits(ids, torch.sign(v) * torch.relu(v.abs() - bound))
 
     def decay(self, strength: float) -> Tensor:
-        """What weight decay within Adam adds to the gradient, as a penalty."""
+        """The penalty whose gradient is Adam's weight decay."""
         total = torch.stack([weight.square().sum() for weight in self.parameters()]).sum()
         return 0.5 * strength * total
 
     @torch.no_grad()
     def margins(self) -> list[Tensor]:
-        """How far every entry of every field is above its threshold, (cardinality, width) each."""
+        """Distance of every entry above its threshold, (cardinality, width) per field."""
         fields = [j for j, width in enumerate(self.model.layout.widths) if width]
         pairs = [(self.model.embedding.table(j), self.thresholds.table(j)) for j in fields]
         return [v.abs() - torch.sigmoid(self._speed * t) for v, t in pairs]
 
 
 def best_entries(margins: list[Tensor], count: int) -> list[Tensor]:
-    """Exactly `count` entries, those furthest above their threshold, as truth values of the same shapes."""
+    """Exactly `count` entries, those furthest above their threshold, as booleans of the same shapes."""
     flat = torch.cat([part.flatten() for part in margins])
     kept = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
     kept[torch.sort(flat, descending=True, stable=True).indices[:count]] = True
@@ -127,7 +128,7 @@ def best_entries(margins: list[Tensor], count: int) -> list[Tensor]:
 
 
 class Countdown:
-    """Counts the entries that are left, and remembers the weights when they are first few enough."""
+    """Counts the remaining entries, and copies the weights when few enough remain for the first time."""
 
     def __init__(self, net: Thresholded, target: int, every: int) -> None:
         self._net, self._target, self._every = net, target, every
@@ -135,23 +136,23 @@ class Countdown:
         self.snapshot: Tensors = {}
 
     def left(self) -> int:
-        """Entries above their threshold."""
+        """Number of entries above their threshold."""
         return sum(int((part > 0).sum()) for part in self._net.margins())
 
     def step(self) -> None:
-        """Before a step of the training."""
+        """Called before each training step."""
         if not self.snapshot and self.steps % self._every == 0 and self.left() <= self._target:
             self.snapshot = weights(self._net)
         self.steps += 1
 
     def over(self, history: list[Epoch]) -> bool:
-        """Whether few enough have been left; an unknown value's empty entries do not make it so before training."""
+        """Whether few enough remain; not before training, when the unknown ids' zero entries could satisfy it."""
         return len(history) > 1 and bool(self.snapshot)
 
     def tensors(self) -> Tensors:
-        """What a checkpoint keeps beside the model."""
+        """State for a checkpoint, in addition to the model."""
         return {"steps": torch.tensor(self.steps), **named("snapshot", self.snapshot)}
 
     def restore(self, tensors: Tensors) -> None:
-        """Takes a checkpoint back."""
+        """Restore a checkpoint."""
         self.steps, self.snapshot = int(tensors["steps"]), under("snapshot", tensors)

@@ -1,22 +1,23 @@
-"""Race (ours): several searches, each result retrained, and the one that is best on validation rows is kept.
+"""Race (ours): run several searches, retrain each result, and keep the one with the best validation AUC.
 
-No search is best for every model and budget. Validation rows tell which of a few results is, at the price of retraining
-each; the test rows stay unread.
+No search is best for every model and budget. A race compares a few results on the validation rows, at the cost of
+retraining each. It never reads the test rows.
 """
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
-from fieldwise.core.names import Trusted, resolve
+from fieldwise.core.registry import Trusted, resolve
 from fieldwise.core.settings import Values, validate
+from fieldwise.core.watcher import Watcher
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import Search, SearchResult
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener
 from fieldwise.train.stages import Retrain, retrain
 from fieldwise.train.task import Task
 
@@ -24,47 +25,47 @@ from fieldwise.train.task import Task
 class Race(Search):
     """The best of several searches, by validation AUC after retraining."""
 
+    inherits: ClassVar[tuple[str, ...]] = ("retrain",)
+    members: ClassVar[str | None] = "entrants"
     entrants: dict[str, Values] = Field({"rounds": {}, "ham": {}, "uniform": {}}, min_length=1)
-    """Searches by name, each with its settings; of equals the first wins."""
+    """Searches by name, each with its settings, at least one. The first wins a tie."""
     retrain: Retrain = Field(default_factory=Retrain)
-    """How each result is trained before it is judged."""
+    """Training of each result before the comparison; by default the run's [retrain]."""
 
     @field_validator("entrants")
     @classmethod
     def _known(cls, entrants: dict[str, Values], info: ValidationInfo) -> dict[str, Values]:
-        """Every entrant's settings, complete; a race in a race is refused."""
+        """Complete settings of every entrant; refuses a race within a race."""
         trusted = (info.context or {}).get("trusted")
         try:
             return {name: _search(name, values, trusted).values() for name, values in entrants.items()}
         except SettingsError as error:
             raise ValueError(str(error)) from error
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
-        """Searches and retrains each in turn; the winner is given as its search left it, since retraining follows."""
-        best: tuple[float, SearchResult] | None = None
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
+        """Search and retrain each in turn. Returns the winner before its retraining, because retraining follows."""
+        best: tuple[float, str, SearchResult] | None = None
         seconds = 0.0
         for name, values in self.entrants.items():
             home = folder / name if folder else None
-            found = _search(name, values).run(task, budget, home / "search" if home else None, listener)
-            trained = retrain(task, found.model, self.retrain, home / "retrain" if home else None, listener)
+            found = _search(name, values).run(task, budget, home / "search" if home else None, watcher)
+            trained = retrain(task, found.model, self.retrain, home / "retrain" if home else None, watcher)
             seconds += found.seconds + trained.seconds
             reached = evaluate(trained.model, task.valid).auc
             if best is None or reached > best[0]:
-                best = reached, found
+                best = reached, name, found
         assert best is not None
-        winner = best[1]
-        return SearchResult(
-            budget, winner.mask, winner.model, winner.summary, winner.history, winner.traces, seconds=seconds
-        )
+        _, winner, result = best
+        return replace(result, summary=result.summary.model_copy(update={"winner": winner}), seconds=seconds)
 
 
 def _search(name: str, values: dict[str, Any], trusted: Trusted = None) -> Search:
-    """One entrant."""
+    """The settings of one entrant."""
     if name == "race":
-        raise SettingsError("A race cannot enter itself. Name other searches.")
+        raise SettingsError("A race cannot enter itself. Choose other searches.")
     cls = resolve("search.entrants", SEARCHES, name, trusted)
     if not issubclass(cls, Search):
-        raise SettingsError(f"[search.entrants] '{name}' is no Search. Choose from: {', '.join(SEARCHES)}.")
+        raise SettingsError(f"[search.entrants] '{name}' is not a Search. Choose from: {', '.join(SEARCHES)}.")
     found, problems = validate(cls, values, f"entrants.{name}", trusted)
     if found is None:
         raise SettingsError(" ".join(problems))

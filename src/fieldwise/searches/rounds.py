@@ -1,9 +1,9 @@
-"""Rounds (ours): prune a little, train on, and prune again, each time the columns whose loss would rise least.
+"""Rounds (ours): alternate pruning and training; each round removes the columns that increase the loss least.
 
-What the loss rises by when a column goes is told by its second-order expansion in the column's mask, on validation
+The increase in loss from removing a column is estimated by a second-order expansion in the column's mask on validation
 rows: the mean over rows of -g + g^2 / 2, where g is the row's derivative of the loss by the mask at 1 (Fisher's
-approximation of the curvature). Columns go by rise per cost, so a budget in parameters weighs a large table's column by
-its rows.
+approximation of the curvature). Columns are removed in order of increase per cost, so with a budget in parameters a
+column of a large table counts by its rows.
 """
 
 import math
@@ -18,93 +18,72 @@ from torch.nn import functional
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
-from fieldwise.core.records import Epoch, SearchSummary
+from fieldwise.core.records import Epoch
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batches
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
-from fieldwise.models.sums import by_rows
-from fieldwise.searches.search import Search, SearchResult
+from fieldwise.searches.search import SearchResult, finish
+from fieldwise.searches.trained import TrainedSearch
+from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import ROWS, evaluate
-from fieldwise.train.loop import Listener, Plan, Precision, Training, fit
-from fieldwise.train.optimiser import Method
+from fieldwise.train.loop import fit
+from fieldwise.train.plan import TrainingPlan
 from fieldwise.train.task import Task
 
 
-class Rounds(Search):
-    """Rounds of pruning with training between them; the model is really narrower after each."""
+class Rounds(TrainedSearch):
+    """Rounds of pruning with training between them; each round slices the model to its kept columns."""
 
-    rounds: int = Field(8, ge=1)
-    """How many; the cost falls by the same factor in each, from the full model's to the budget."""
     epochs: int = Field(1, ge=1)
-    """Passes over the training rows between two rounds."""
-    batch: int = Field(2048, ge=2)
-    """Rows per step."""
-    learning_rate: float = Field(1e-3, gt=0)
-    """Of the optimiser."""
-    optimiser: Method = "adam"
-    """As in pretraining."""
-    precision: Precision = "float32"
-    """As in pretraining."""
+    """Passes over the training rows between two rounds, at least 1."""
+    rounds: int = Field(8, ge=1)
+    """Number of rounds, at least 1. Each reduces the cost by the same factor, from the full model to the budget."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
-        """Prunes and trains in turn; it ends with a pruning, since retraining follows."""
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
+        """Prune and train alternately. The last round ends with pruning, because retraining follows."""
         model, history = task.starting_model(), list[Epoch]()
         mask = Mask.all(model.layout)
         bound = budget.fixed(mask.full)
         for place, target in enumerate(targets(bound, mask, self.rounds)):
             if place:
                 home = folder / f"round-{place}" if folder else None
-                history += self._train(model, task, place - 1, home, listener)
-            scores = worth(rise(model, task.valid), bound.costs(model.layout))
+                history += self._train(model, task, place - 1, home, watcher)
+            scores = increase_per_cost(loss_increase(model, task.valid), bound.costs(model.layout))
             inner = select(scores, model.layout, replace(bound, amount=target).within(model.layout))
             mask, model = mask.then(inner), compact(model, inner)
-        epochs = self.epochs * (self.rounds - 1)
-        summary = SearchSummary(
-            steps=epochs * math.ceil(len(task.train) / self.batch),
-            epochs=epochs,
-            evaluated_auc=None,
-            selected_auc=evaluate(model.eval(), task.valid).auc,
-            raw_live=None,
-            reactivations=0,
-        )
-        return SearchResult(budget, mask, model, summary, tuple(history), seconds=sum(e.seconds for e in history))
+        steps = self.epochs * (self.rounds - 1) * math.ceil(len(task.train) / self.batch)
+        return finish(task, budget, mask, model.eval(), history=history, steps=steps)
 
     def _train(
-        self, model: CTRModel, task: Task, place: int, folder: Path | None, listener: Listener | None
+        self, model: CTRModel, task: Task, place: int, folder: Path | None, watcher: Watcher | None
     ) -> list[Epoch]:
-        training = Training(
-            batch=self.batch,
-            learning_rate=self.learning_rate,
-            optimiser=self.optimiser,
-            precision=self.precision,
-            epochs=self.epochs,
-        )
-        plan = Plan(
+        plan = TrainingPlan(
             stage="search",
-            forward=by_rows(model),
+            forward=row_factored(model),
             evaluate=lambda: evaluate(model, task.valid),
             stop=lambda _: False,
             keep_best=False,
             same_steps=True,
             place=place,
         )
-        return fit(model, task, training, plan, folder, listener)
+        return fit(model, task, self.training(), plan, folder, watcher)
 
 
 def targets(bound: Budget, full: Mask, rounds: int) -> list[int]:
-    """What the kept columns may cost after each round, the last the budget itself."""
+    """Maximum cost of the kept columns after each round; the last is the budget itself."""
     limit, cost = bound.limit(full.full), int(bound.costs(full.full).sum())
     return [round(cost * (limit / cost) ** (place / rounds)) for place in range(1, rounds)] + [limit]
 
 
-def worth(rises: NDArray[np.float64], costs: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Rise per cost; a column whose going lowers the loss goes first, whatever it costs."""
-    return np.where(rises > 0, rises / costs, rises)
+def increase_per_cost(increases: NDArray[np.float64], costs: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Increase per cost. Columns whose removal lowers the loss are removed first, regardless of their cost."""
+    return np.where(increases > 0, increases / costs, increases)
 
 
-def rise(model: CTRModel, rows: Batches) -> NDArray[np.float64]:
-    """By how much the mean loss is expected to rise without each column, (S,)."""
+def loss_increase(model: CTRModel, rows: Batches) -> NDArray[np.float64]:
+    """Expected increase of the mean loss when each column is removed, (S,)."""
     training = model.training
     model.eval()
     total = torch.zeros(model.layout.columns, dtype=torch.float64, device=next(model.parameters()).device)
@@ -115,7 +94,7 @@ def rise(model: CTRModel, rows: Batches) -> NDArray[np.float64]:
         logits = model.logits(batch.ids, v)
         loss = functional.binary_cross_entropy_with_logits(logits, batch.labels, reduction="sum")
         (grad,) = torch.autograd.grad(loss, v)
-        felt = grad * v.detach()  # each row's derivative by the mask, (B, S)
-        total += (felt.square() / 2 - felt).sum(0).double()
+        slope = grad * v.detach()  # each row's derivative by the mask, (B, S)
+        total += (slope.square() / 2 - slope).sum(0).double()
     model.train(training)
     return (total / len(rows)).cpu().numpy()

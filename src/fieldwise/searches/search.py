@@ -1,28 +1,29 @@
-"""What every search takes and gives."""
+"""The interface of all searches, and the one place that builds their results."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from fieldwise.core.budget import Budget
-from fieldwise.core.errors import BudgetError
+from fieldwise.core.errors import BudgetError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch, SearchSummary
 from fieldwise.core.schema import Layout
 from fieldwise.core.settings import Settings
+from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
 from fieldwise.searches.trace import Trace
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The mask, the compact model with the searched weights, and how the search went."""
+    """The mask, the compact model with the searched weights, and the history of the search."""
 
     budget: Budget
     mask: Mask
@@ -30,7 +31,7 @@ class SearchResult:
     summary: SearchSummary
     history: tuple[Epoch, ...] = ()
     traces: tuple[Trace, ...] = ()
-    """One for each stage of a gated search."""
+    """One per stage of a gated search."""
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -43,33 +44,39 @@ class SearchResult:
 class Search(Settings, ABC):
     """Settings of a search method; `run` searches."""
 
+    inherits: ClassVar[tuple[str, ...]] = ()
+    """Tables of a run's settings that fill the fields of the same name, unless the search sets them."""
+    members: ClassVar[str | None] = None
+    """The field that holds further searches by name, if there is one. A preset fills their settings too."""
+
     @property
     def uses_pretrained(self) -> bool:
-        """Whether the search needs the pretrained full model, so that its training is part of the search's price."""
+        """Whether the search needs the pretrained full model. Pretraining then counts as part of its cost."""
         return True
 
     @abstractmethod
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
-        """Searches from the task's starting model; goes on from the folder's checkpoint where there is one."""
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
+        """Search from the task's starting model. Resumes from the folder's checkpoint if there is one."""
 
 
 class Restarting(Search, ABC):
-    """A search whose paper trains the narrow model anew, instead of going on from searched weights."""
+    """A search whose paper trains the narrow model from scratch, instead of from the searched weights."""
 
     start: Literal["fresh", "pretrained"] = "fresh"
-    """Weights of the narrow model: fresh, as in the papers, or the kept columns of the pretrained model (ours)."""
+    """Initial weights of the narrow model: fresh (as in the papers), or pretrained: the kept columns of the full model
+    (our choice)."""
 
     @property
     def uses_pretrained(self) -> bool:
-        """Only where its columns are the start."""
+        """Only if the narrow model starts from pretrained columns."""
         return self.start == "pretrained"
 
     def full_model(self, task: Task) -> CTRModel:
-        """The full model at the start."""
+        """The initial full model."""
         return task.starting_model() if self.uses_pretrained else task.new_model()
 
     def narrow_model(self, task: Task, mask: Mask) -> CTRModel:
-        """The narrow model at the start, the same for the same seed."""
+        """The initial narrow model, the same for the same seed."""
         if self.uses_pretrained:
             return compact(task.starting_model(), mask)
         with randomness(task.seed, "weights"):
@@ -81,29 +88,59 @@ def search(
     settings: Search,
     budget: Budget,
     folder: Path | None = None,
-    listener: Listener | None = None,
+    watcher: Watcher | None = None,
 ) -> SearchResult:
-    """Finds the columns to keep within the budget."""
-    budget.limit(task.layout)  # a budget that cannot be met is refused before any work
-    return settings.run(task, budget, folder, listener)
+    """Find the columns to keep within the budget.
+
+    Most searches start from pretrained weights: pass `task.starting_from(fw.pretrain(task).model)`.
+    """
+    if settings.uses_pretrained and task.start is None:
+        raise SettingsError(
+            f"[search] {type(settings).__name__} needs pretrained weights, and this task has no model to start from. "
+            "Allowed: a task with a starting model. Pass task.starting_from(fw.pretrain(task).model)."
+        )
+    budget.limit(task.layout)  # raises before any work if the budget cannot be met
+    return settings.run(task, budget, folder, watcher)
 
 
-def result_of(task: Task, model: CTRModel, mask: Mask, budget: Budget, seconds: float) -> SearchResult:
-    """The result of a search that trains nothing: the starting model, or the mask laid over it."""
+def finish(
+    task: Task,
+    budget: Budget,
+    mask: Mask,
+    model: CTRModel,
+    *,
+    history: Sequence[Epoch] = (),
+    seconds: float = 0.0,
+    traces: tuple[Trace, ...] = (),
+    steps: int = 0,
+    evaluated_auc: float | None = None,
+    raw_live: int | None = None,
+    reactivations: int = 0,
+    nonzeros: int | None = None,
+    dense: int | None = None,
+) -> SearchResult:
+    """The result of a search: `model` is the compact model, or the full model, which `mask` then slices.
+
+    `history` holds all epochs of all trainings, `seconds` the time spent outside of them. The other keywords are those
+    of `SearchSummary`.
+    """
     small = model if model.layout == mask.layout else compact(model, mask)
     summary = SearchSummary(
-        steps=0,
-        epochs=0,
-        evaluated_auc=None,
+        steps=steps,
+        epochs=sum(epoch.epoch > 0 for epoch in history),  # epoch 0 is an evaluation before training
+        evaluated_auc=evaluated_auc,
         selected_auc=evaluate(small, task.valid).auc,
-        raw_live=None,
-        reactivations=0,
+        raw_live=raw_live,
+        reactivations=reactivations,
+        nonzeros=nonzeros,
+        dense=dense,
     )
-    return SearchResult(budget, mask, small, summary, seconds=seconds)
+    total = sum(epoch.seconds for epoch in history) + seconds
+    return SearchResult(budget, mask, small, summary, tuple(history), traces, total)
 
 
 def check_smallest(method: str, budget: Budget, full: Layout, widths: tuple[int, ...]) -> None:
-    """Refuses a budget that the narrowest model a method can give does not fit."""
+    """Refuse a budget below the cost of the narrowest model that a method can return."""
     widths = budget.aligned(full, widths)
     needs, limit = int(budget.costs(Layout(full.schema, widths)).sum()), budget.limit(full)
     if needs > limit:

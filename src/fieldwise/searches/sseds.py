@@ -1,7 +1,7 @@
-"""SSEDS (Qu et al. 2022), single-shot embedding dimension search: how much the loss feels each column.
+"""SSEDS (Qu et al. 2022), single-shot embedding dimension search: columns by the gradient of their mask.
 
-A column's score is the mean, over validation batches, of |dL/dmask| at mask = 1 on the pretrained model. Ours: the
-model is seen as an evaluation sees it, and any budget is met by the best columns that fit.
+A column's score is the mean, over validation batches, of |dL/dmask| at mask = 1 on the pretrained model. Our choices:
+the model is in evaluation mode, and the best columns that fit meet any budget.
 """
 
 import time
@@ -14,27 +14,27 @@ from torch.nn import functional
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.select import select
+from fieldwise.core.watcher import Watcher
 from fieldwise.models.model import CTRModel
-from fieldwise.searches.search import Search, SearchResult, result_of
-from fieldwise.train.loop import Listener
+from fieldwise.searches.search import Search, SearchResult, finish
 from fieldwise.train.task import Task
 
 
 class SSEDS(Search):
-    """One pass over the validation rows of a pretrained model, no training."""
+    """Scores columns in one pass over the validation rows, without training."""
 
     batch: int = Field(2048, ge=1)
-    """Rows per gradient; its absolute value is averaged over batches."""
+    """Rows per gradient, at least 1. The score averages absolute gradients over batches."""
 
-    def run(self, task: Task, budget: Budget, folder: Path | None, listener: Listener | None) -> SearchResult:
-        """Keeps the columns that the loss feels most."""
+    def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
+        """Keep the columns with the largest mean absolute gradient."""
         started = time.perf_counter()
         model = task.starting_model()
         mask = select(self.scores(model, task).cpu().numpy(), model.layout, budget)
-        return result_of(task, model, mask, budget, time.perf_counter() - started)
+        return finish(task, budget, mask, model, seconds=time.perf_counter() - started)
 
     def scores(self, model: CTRModel, task: Task) -> Tensor:
-        """The mean absolute gradient of every column's mask, (S,)."""
+        """Mean absolute gradient of every column's mask, (S,)."""
         model.eval()
         ones = torch.ones(model.layout.columns, device=task.torch_device, requires_grad=True)
         grads = []

@@ -1,4 +1,4 @@
-"""What a gated search leaves to look at, step by step."""
+"""A step-by-step recording of a gated search."""
 
 from dataclasses import dataclass
 
@@ -11,31 +11,31 @@ from fieldwise.gates.gate import Gate
 
 @dataclass
 class Trace:
-    """The dynamics of one stage of a search; kept on the device until read, so that recording does not wait."""
+    """The dynamics of one stage of a search. Stays on the device until read, so that recording does not synchronize."""
 
     columns: Tensor
-    """Which columns of the full model the stage searched, (columns,)."""
+    """Columns of the full model that the stage searched, (columns,)."""
     limit: int
     """The stage's target, in the budget's unit."""
     every: int
     """Steps between two recorded rows of scores."""
     _counts: Tensor
-    """For each step the stage may take: live columns before it, their cost, and masked columns that came back."""
+    """Per step, up to the maximum of the stage: live columns before it, their cost, and reactivated columns."""
     _scores: Tensor
-    """The gate's scores every so many steps."""
+    """The gate's scores, one row per `every` steps."""
     _at: Tensor
-    """Steps recorded, (1,)."""
+    """Number of recorded steps, (1,)."""
 
     @classmethod
     def over(cls, mask: Mask, limit: int, every: int, steps: int, device: torch.device) -> "Trace":
-        """An empty trace of a search of at most so many steps among a mask's columns."""
+        """An empty trace of a search over a mask's columns with at most `steps` steps."""
         columns = torch.from_numpy(mask.indices)
         counts = torch.zeros(steps, 3, dtype=torch.int64, device=device)
         scores = torch.zeros(steps // every + 1, len(columns), dtype=torch.float64, device=device)
         return cls(columns, limit, every, counts, scores, torch.zeros(1, dtype=torch.int64, device=device))
 
     def record(self, gate: Gate, before: Tensor, after: Tensor) -> None:
-        """One step of the gate, with its live columns before and after."""
+        """Append one step of the gate, with its live columns before and after."""
         counts = torch.stack([before.sum(), (gate.costs * before).sum(), (after & ~before).sum()])
         self._counts.index_copy_(0, self._at, counts.unsqueeze(0))
         place = self._at // self.every
@@ -45,7 +45,7 @@ class Trace:
 
     @property
     def steps(self) -> int:
-        """Steps recorded."""
+        """Number of recorded steps."""
         return int(self._at)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -56,7 +56,7 @@ class Trace:
         return {**counts, "scores": scores, "columns": self.columns}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Takes arrays back."""
+        """Restore a checkpoint."""
         counts = torch.stack([tensors[name] for name in ("live", "cost", "reactivated")], 1)
         self._counts[: len(counts)] = counts
         self._scores[: len(tensors["scores"])] = tensors["scores"]

@@ -1,1 +1,1 @@
-"""Fitting weights: the task, one loop, its optimiser, regularity, evaluation and checkpoints."""
+"""Training: the task, the loop and its plan, the stages, regularity, evaluation and checkpoints."""

@@ -1,4 +1,4 @@
-"""A training step as one CUDA graph: the GPU repeats it without being told each kernel anew."""
+"""A training step as a CUDA graph, which replays all kernels with one launch."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 WARM_UP: Final = 3
-"""Steps that run as they are, so that all buffers exist before the recording."""
+"""Steps that run without capture first, so that all buffers exist."""
 
 Step = Callable[..., Tensor]
 
 
 class Captured:
-    """Calls a step as it is at first, then records it once, and from then on replays the recording.
+    """Runs a step directly at first, then captures it once, and replays the graph from then on.
 
-    The step must not wait for the GPU and must keep its state in the same tensors. Inputs of another shape than the
-    recorded ones, as the last batch of an epoch has, run as they are.
+    The step must not synchronize with the GPU and must keep its state in the same tensors. Inputs with a different
+    shape than the captured ones, such as the last batch of an epoch, run directly.
     """
 
     def __init__(self, step: Step) -> None:
@@ -29,7 +29,7 @@ class Captured:
         self._output = torch.empty(0)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """The step's result for these inputs."""
+        """Run the step on these inputs and return its result."""
         if self._graph is None:
             self._calls += 1
             if self._calls <= WARM_UP:
@@ -44,7 +44,7 @@ class Captured:
         return self._output
 
     def _aside(self, *inputs: Tensor) -> Tensor:
-        """Runs on a stream of its own, as a recording demands of the steps before it."""
+        """Run on a side stream, which CUDA requires of the steps before a capture."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -61,11 +61,11 @@ class Captured:
 
 @contextmanager
 def _no_garbage_collected() -> Iterator[None]:
-    """While it lasts, Python's collector rests: an earlier recording that it happened to free would spoil this one."""
-    resting = not gc.isenabled()
+    """Disable garbage collection: freeing an earlier graph would invalidate the capture."""
+    disabled = not gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if not resting:
+        if not disabled:
             gc.enable()

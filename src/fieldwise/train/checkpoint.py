@@ -1,4 +1,4 @@
-"""Checkpoints: tensors in safetensors, everything else in JSON, replaced as one."""
+"""Checkpoints: tensors in safetensors, everything else in JSON, replaced atomically."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,21 +8,21 @@ from typing import Any, Final
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import replacing, write_json
 from fieldwise.core.plain_files import check_safetensors, read_json
+from fieldwise.tables.state import Tensors
 
 INFO: Final = "checkpoint.json"
-Tensors = dict[str, Tensor]
 
 
 def save(folder: Path, tensors: Tensors, info: dict[str, Any], best: bool = False) -> None:
-    """Replaces the folder's checkpoint; at any moment the old or the new one is whole.
+    """Replace the folder's checkpoint. At any time, either the old or the new one is complete.
 
-    The JSON names the tensor files, so replacing the JSON is the one moment that counts. The file of the `best`
-    checkpoint stays until another is.
+    The JSON names the tensor files, so replacing the JSON commits the checkpoint. The file of the `best` checkpoint
+    stays until a later one is best.
     """
     with damage(folder):
         before = _numbers(folder)
@@ -37,13 +37,14 @@ def save(folder: Path, tensors: Tensors, info: dict[str, Any], best: bool = Fals
 
 
 def load(folder: Path, device: torch.device) -> tuple[Tensors, dict[str, Any]] | None:
-    """The folder's checkpoint, or None where there is none."""
+    """The folder's checkpoint, or None if there is none."""
     if not (folder / INFO).exists():
         return None
     with damage(folder):
-        info, path = read_json(folder / INFO)["info"], folder / f"{_numbers(folder)['number']}.safetensors"
+        number = _numbers(folder)["number"]
+        path = folder / f"{number}.safetensors"
         check_safetensors(path)
-        return load_file(path, device=str(device)), info
+        return load_file(path, device=str(device)), {**read_json(folder / INFO)["info"], "number": number}
 
 
 def load_best(folder: Path, prefix: str, device: torch.device) -> Tensors:
@@ -52,13 +53,13 @@ def load_best(folder: Path, prefix: str, device: torch.device) -> Tensors:
         path = folder / f"{_numbers(folder)['best']}.safetensors"
         check_safetensors(path)
         with safe_open(path, framework="pt", device=str(device)) as file:
-            names = [name for name in file.keys() if name.startswith(f"{prefix}.")]  # noqa: SIM118, it is no dict
+            names = [name for name in file.keys() if name.startswith(f"{prefix}.")]  # noqa: SIM118, not a dict
             return {name[len(prefix) + 1 :]: file.get_tensor(name) for name in names}
 
 
 @contextmanager
 def damage(folder: Path) -> Iterator[None]:
-    """Says that a checkpoint is damaged, where reading it or taking from it fails."""
+    """Report a damaged checkpoint if reading or restoring it fails."""
     try:
         yield
     except (
@@ -66,43 +67,17 @@ def damage(folder: Path) -> Iterator[None]:
     ) as error:  # fmt: skip
         why = " ".join(str(error).split())[:300]
         raise RunError(
-            f"Checkpoint '{folder}' is damaged ({why}). Remove that folder; the stage then starts anew."
+            f"Checkpoint '{folder}' is damaged ({why}). Remove that folder; the stage then starts again."
         ) from error
 
 
 def _numbers(folder: Path) -> dict[str, int]:
-    """Which file is the last checkpoint, and which the best; 0 where there is none."""
+    """The numbers of the last and the best checkpoint; 0 if there is none."""
     path = folder / INFO
     found = read_json(path) if path.exists() else {}
     return {name: int(found.get(name, 0)) for name in ("number", "best")}
 
 
-def optimiser_tensors(optimiser: torch.optim.Optimizer) -> Tensors:
-    """The optimiser's moments, by the place of their weight."""
-    state = optimiser.state_dict()["state"]
-    return {f"{place}.{name}": tensor for place, entry in state.items() for name, tensor in entry.items()}
-
-
-def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Tensors) -> None:
-    """The inverse of `optimiser_tensors`."""
-    state: dict[int, Tensors] = {}
-    for path, tensor in tensors.items():
-        place, name = path.split(".", 1)
-        state.setdefault(int(place), {})[name] = tensor
-    groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict({"state": state, "param_groups": groups})
-
-
-def under(prefix: str, tensors: Tensors) -> Tensors:
-    """The tensors whose name begins with `prefix.`, without it."""
-    return {name[len(prefix) + 1 :]: t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
-
-
-def named(prefix: str, tensors: Tensors) -> Tensors:
-    """The tensors with `prefix.` before their names."""
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
-
-
 def weights(model: nn.Module) -> Tensors:
-    """A copy of a model's weights and statistics, so that training on does not change it."""
+    """A copy of a model's weights and batch statistics, which further training does not change."""
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}

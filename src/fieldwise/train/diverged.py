@@ -1,7 +1,7 @@
-"""When a training has diverged, and the one line that says so.
+"""Detection of diverged trainings, with a one-line error.
 
-Three things are looked at: the loss of every step, all that a checkpoint would keep, and the validation rows at the end
-of every epoch. Nothing that has diverged is written, so the last checkpoint is one from before.
+Three things are checked: the loss of every step, every tensor of a checkpoint, and the validation metrics after every
+epoch. Diverged state is never written, so the last checkpoint is from before the divergence.
 """
 
 import math
@@ -14,24 +14,24 @@ from torch import Tensor
 
 from fieldwise.core.errors import TrainingError
 from fieldwise.core.records import Epoch
+from fieldwise.tables.state import Tensors
 from fieldwise.train import checkpoint
-from fieldwise.train.checkpoint import Tensors
 
 WORST: Final = 104.0
-"""A log loss that no probabilities have: a click that got the smallest one float32 can hold, 1e-45, costs 103.3. A
-model above it is certain, and wrong, of more than it could say; no early epoch of a sound training comes near."""
+"""Maximum log loss. A click with the smallest positive float32 probability, 1e-45, costs 103.3, so no float32
+probabilities reach it; early epochs of a healthy training are far below."""
 
 
 @dataclass(frozen=True)
 class Diverged:
-    """Raises a TrainingError for one training, which it names."""
+    """Raises a TrainingError that names its training."""
 
     stage: str
     learning_rate: float
     folder: Path | None
 
     def check_losses(self, losses: Tensor, epoch: int, steps: int) -> None:
-        """Refuses a loss that is not finite, among those of an epoch so far."""
+        """Raise if a loss of the epoch so far is not finite."""
         wrong = (~torch.isfinite(losses)).nonzero()
         if len(wrong):
             step = int(wrong[0])
@@ -39,7 +39,7 @@ class Diverged:
             raise self._error(f"The loss of {self.stage} became {float(losses[step])} at {at}. It must be finite.")
 
     def check_tensors(self, tensors: Tensors, epoch: int) -> None:
-        """Refuses weights, moments or a gate that are not finite."""
+        """Raise if weights, moments or a gate are not finite."""
         for name, tensor in tensors.items():
             if tensor.is_floating_point() and tensor.numel():
                 low, high = (float(end) for end in torch.aminmax(tensor))
@@ -49,7 +49,7 @@ class Diverged:
                     raise self._error(f"'{name}' of {self.stage} holds {got} {when}. All numbers must be finite.")
 
     def check_epochs(self, history: list[Epoch]) -> None:
-        """Refuses a log loss that is both beyond all probabilities and worse than that of the model as it came."""
+        """Raise if the log loss is above `WORST` and worse than before training."""
         first, last = history[0], history[-1]
         if last.loss is not None and not math.isfinite(last.loss):
             raise self._error(f"The mean loss of {self.stage} is {last.loss} in epoch {last.epoch}. It must be finite.")
@@ -60,7 +60,7 @@ class Diverged:
             )
 
     def predicting(self, error: TrainingError, epoch: int) -> TrainingError:
-        """The error of an evaluation, with the training that it belongs to."""
+        """The error of an evaluation, with the stage and epoch."""
         return self._error(f"{self.stage}, epoch {epoch}: {error}")
 
     def _error(self, what: str) -> TrainingError:

@@ -10,13 +10,13 @@ from fieldwise.data.batches import Batches
 from fieldwise.data.store import Split
 
 ROWS = 16_384
-"""Rows per forward of an evaluation."""
+"""Rows per forward pass of an evaluation."""
 
 
 def evaluate(model: nn.Module, rows: Batches | Split, gate: Tensor | None = None) -> Metrics:
-    """AUC and log loss of a model, or of a gated one, on rows; a model that predicts no finite numbers is refused."""
+    """AUC and log loss of a model, optionally gated, on rows. Raises if a prediction is not finite."""
     batches = rows if isinstance(rows, Batches) else Batches(rows, next(model.parameters()).device)
-    logits, labels = predict(model, batches, gate)
+    logits, labels = logits_of(model, batches, gate)
     wrong = logits[~torch.isfinite(logits)]
     if len(wrong):
         raise TrainingError(
@@ -27,7 +27,7 @@ def evaluate(model: nn.Module, rows: Batches | Split, gate: Tensor | None = None
 
 
 @torch.no_grad()
-def predict(model: nn.Module, batches: Batches, gate: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def logits_of(model: nn.Module, batches: Batches, gate: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Logits and labels of all rows, in order."""
     training = model.training
     model.eval()
@@ -39,7 +39,7 @@ def predict(model: nn.Module, batches: Batches, gate: Tensor | None = None) -> t
 
 
 def auc(scores: Tensor, labels: Tensor) -> float:
-    """The exact area under the ROC curve; pairs with equal scores count a half."""
+    """The exact area under the ROC curve; pairs with equal scores count as one half."""
     values, order = torch.sort(scores)
     _, counts = torch.unique_consecutive(values, return_counts=True)
     ends = counts.cumsum(0)
@@ -54,5 +54,5 @@ def auc(scores: Tensor, labels: Tensor) -> float:
 
 
 def log_loss(logits: Tensor, labels: Tensor) -> float:
-    """The mean binary cross-entropy, summed in double precision."""
+    """The mean binary cross-entropy, computed in float64."""
     return float(functional.binary_cross_entropy_with_logits(logits.double(), labels.double()))

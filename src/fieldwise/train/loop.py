@@ -1,147 +1,56 @@
-"""The one training loop: pretraining, searching and retraining are this, with other arguments."""
+"""The training loop. Pretraining, searching and retraining all use it, with different plans."""
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fieldwise.core.errors import TrainingError
-from fieldwise.core.records import Epoch, Metrics
-from fieldwise.core.settings import Settings
+from fieldwise.core.records import Epoch
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
+from fieldwise.tables.optimizer import Optimizer
+from fieldwise.tables.state import Tensors, named, under
+from fieldwise.tables.threads import step_threads
 from fieldwise.train import checkpoint
 from fieldwise.train.capture import Captured
-from fieldwise.train.checkpoint import Tensors, named, under, weights
+from fieldwise.train.checkpoint import weights
 from fieldwise.train.diverged import Diverged
 from fieldwise.train.memory import keep_freed
-from fieldwise.train.optimiser import Method, Optimiser
+from fieldwise.train.plan import Training, TrainingPlan
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
-from fieldwise.train.threads import worth
 
 CHECK_EVERY: Final = {"cpu": 100, "cuda": 1000}
-"""Steps between looks at the loss and at the gate; each look waits for a GPU."""
-
-
-Precision = Literal["float32", "bfloat16"]
-
-
-class Training(Settings):
-    """How weights are fitted; the paper's values are the defaults."""
-
-    batch: int = Field(2048, ge=2)
-    """Rows per step."""
-    learning_rate: float = Field(1e-3, gt=0)
-    """Of the optimiser."""
-    optimiser: Method = "adam"
-    """adam; dense-adam, which does the same by moving every row at every step; or rowwise-adagrad for the tables."""
-    precision: Precision = "float32"
-    """Of matrix products; weights and their moments are always float32."""
-    epochs: int = Field(50, ge=1)
-    """At most so many passes over the training rows."""
-    patience: int = Field(2, ge=1)
-    """Stop after so many epochs without a better validation AUC."""
-
-
-class Listener(Protocol):
-    """Hears how a training goes on; the command line draws progress from it."""
-
-    def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
-        """A step of `steps` in this epoch is done."""
-
-    def epoch(self, stage: str, epoch: Epoch) -> None:
-        """An epoch is done; number 0 is the model before the first."""
-
-    def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
-        """What a search's gate lets through, told every so many steps: columns, their cost and limit, and per field."""
-
-
-class Silence:
-    """A listener that says nothing."""
-
-    def step(self, stage: str, epoch: int, step: int, steps: int) -> None:
-        """Nothing."""
-
-    def epoch(self, stage: str, epoch: Epoch) -> None:
-        """Nothing."""
-
-    def gate(self, step: int, live: int, cost: int, limit: int, widths: Mapping[str, int]) -> None:
-        """Nothing."""
-
-
-class Stateful(Protocol):
-    """Something beside the model that a checkpoint must keep."""
-
-    def tensors(self) -> Tensors:
-        """Its state."""
-
-    def restore(self, tensors: Tensors) -> None:
-        """Takes a state back."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What differs between trainings."""
-
-    stage: str
-    """Names the training, in messages and for its randomness."""
-    forward: Callable[[Tensor], Tensor]
-    """Training logits (B,) of ids (B, F)."""
-    evaluate: Callable[[], Metrics]
-    """On the validation rows."""
-    stop: Callable[[list[Epoch]], bool]
-    """Whether to stop after these epochs."""
-    keep_best: bool
-    """Whether to end with the weights of the best validation AUC, or with the last."""
-    before_step: Callable[[], None] | None = None
-    """Called before every step on a training batch."""
-    valid_step: Callable[[Batch], None] | None = None
-    """Called before every step on a training batch, with a batch of validation rows."""
-    look: Callable[[], None] = lambda: None
-    """Called now and then between steps; it may wait for a GPU."""
-    penalty: Callable[[], Tensor] | None = None
-    """Added to the loss."""
-    every_row: bool = False
-    """Whether the penalty has a gradient in every row of every table."""
-    after_step: Callable[[Optimiser], None] = lambda _: None
-    """Called after every step on a training batch, with the optimiser that has moved the weights."""
-    same_steps: bool = False
-    """Whether all steps run the same kernels on the same tensors, so that a GPU can record one and repeat it."""
-    beside: Stateful | None = None
-    """Kept in checkpoints beside the model."""
-    place: int = 0
-    """Which of several trainings of this stage, one after the other, it is; each draws randomness of its own."""
+"""Steps between checks of the loss and reports of the gate; each synchronizes with the GPU."""
 
 
 def fit(
     model: nn.Module,
     task: Task,
     settings: Training,
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path | None = None,
-    listener: Listener | None = None,
+    watcher: Watcher | None = None,
 ) -> list[Epoch]:
-    """Trains the model in place and returns its history, which begins with the model as it came.
+    """Train the model in place and return its history, which begins with an evaluation before training.
 
-    With a folder, a checkpoint is written after every epoch, and a training found there goes on. The best weights are
-    then kept there; without a folder they are kept in memory.
+    With a folder, `fit` writes a checkpoint after every epoch and resumes from an existing one. The best weights are
+    stored there; without a folder they stay in memory.
     """
-    listener = listener or Silence()
+    watcher = watcher or Watcher()
     if len(task.train) < 2:
         raise TrainingError(
             f"{plan.stage} got {len(task.train)} training rows. A step needs at least 2. Give more rows."
         )
     keep_freed()
     diverged = Diverged(plan.stage, settings.learning_rate, folder)
-    work = _Work(model, task, settings, plan, listener, diverged)
-    history = _resume(model, work.optimiser, plan, folder, task)
+    work = _Work(model, task, settings, plan, watcher, diverged)
+    history = _resume(model, work.optimizer, plan, folder, task)
     best: Tensors = {}
     while len(history) <= settings.epochs and not plan.stop(history):
         started, number = time.perf_counter(), len(history)
@@ -149,7 +58,7 @@ def fit(
         if number:
             with randomness(task.seed, plan.stage, number, plan.place):
                 loss = work.epoch(number)
-        state = _state(model, work.optimiser, plan)
+        state = _state(model, work.optimizer, plan)
         diverged.check_tensors({name: t for name, t in state.items() if name not in _buffers(model)}, number)
         try:
             metrics = plan.evaluate()
@@ -163,44 +72,44 @@ def fit(
             checkpoint.save(folder, state, {"history": [epoch.to_json() for epoch in history]}, better)
         elif better:
             best = weights(model)
-        listener.epoch(plan.stage, history[-1])
+        watcher.epoch(plan.stage, history[-1])
     if plan.keep_best and _best_place(history) != len(history) - 1:
         model.load_state_dict(checkpoint.load_best(folder, "model", task.torch_device) if folder else best)
     return history
 
 
 def _best_place(history: list[Epoch]) -> int:
-    """The last of the epochs with the best validation AUC."""
+    """Index of the last epoch with the best validation AUC."""
     aucs = [epoch.auc for epoch in history]
     return len(aucs) - 1 - aucs[::-1].index(max(aucs))
 
 
 class _Work:
-    """The steps of a training, epoch after epoch."""
+    """The steps of a training, epoch by epoch."""
 
     def __init__(
-        self, model: nn.Module, task: Task, settings: Training, plan: Plan, listener: Listener, diverged: Diverged
+        self, model: nn.Module, task: Task, settings: Training, plan: TrainingPlan, watcher: Watcher, diverged: Diverged
     ) -> None:
         self._model, self._task, self._settings = model, task, settings
-        self._plan, self._listener, self._diverged = plan, listener, diverged
-        self.optimiser = Optimiser(
-            model, settings.optimiser, settings.learning_rate, settings.batch, dense=plan.every_row
+        self._plan, self._watcher, self._diverged = plan, watcher, diverged
+        self.optimizer = Optimizer(
+            model, settings.optimizer, settings.learning_rate, settings.batch, dense=plan.every_row
         )
-        captured = plan.same_steps and self.optimiser.same_shapes and task.torch_device.type == "cuda"
+        captured = plan.same_steps and self.optimizer.same_shapes and task.torch_device.type == "cuda"
         self._step = Captured(self._plain_step) if captured else self._plain_step
 
     def epoch(self, number: int) -> float:
-        """One pass over the training rows; the mean loss, penalty left out."""
+        """Train for one pass over the training rows; returns the mean loss without the penalty."""
         task, plan, size = self._task, self._plan, self._settings.batch
         self._model.train()
         steps = math.ceil(len(task.train) / size)
         losses = torch.zeros(steps, device=task.torch_device)
         valid = task.valid.endless(size)
         check, done = CHECK_EVERY[task.torch_device.type], 0
-        with worth(self._model, size * task.schema.places), self.optimiser.reading():
+        with step_threads(self._model, size * task.schema.places), self.optimizer.reading():
             for step, batch in enumerate(task.train.shuffled(size)):
                 if len(batch.labels) < 2:
-                    continue  # batch normalisation needs two rows
+                    continue  # batch normalization needs two rows
                 if step % check == 0:
                     plan.look()
                 inputs = [batch.ids, batch.labels]
@@ -209,15 +118,15 @@ class _Work:
                     inputs += [other.ids, other.labels]
                 losses[step] = self._step(*inputs)
                 done = step + 1
-                plan.after_step(self.optimiser)
+                plan.after_step(self.optimizer)
                 if (step + 1) % check == 0:
                     self._diverged.check_losses(losses[:done], number, steps)
-                self._listener.step(plan.stage, number, step + 1, steps)
+                self._watcher.step(plan.stage, number, step + 1, steps)
         self._diverged.check_losses(losses[:done], number, steps)
         return float(losses[:done].mean())
 
     def _plain_step(self, ids: Tensor, labels: Tensor, *valid: Tensor) -> Tensor:
-        """One step on a training batch, before it one on a validation batch where the plan has one; the loss."""
+        """One step on a training batch, after the plan's step on a validation batch if it has one. Returns the loss."""
         plan, device = self._plan, self._task.torch_device.type
         mixed = torch.autocast(device, torch.bfloat16, enabled=self._settings.precision == "bfloat16")
         if plan.valid_step:
@@ -228,24 +137,24 @@ class _Work:
         with mixed:
             logits = plan.forward(ids).float()
         loss = functional.binary_cross_entropy_with_logits(logits, labels)
-        self.optimiser.forget()
+        self.optimizer.forget()
         (loss if plan.penalty is None else loss + plan.penalty()).backward()
-        self.optimiser.step()
+        self.optimizer.step()
         return loss.detach()
 
 
-def _state(model: nn.Module, optimiser: Optimiser, plan: Plan) -> Tensors:
-    """All that a checkpoint keeps."""
-    tensors = named("model", model.state_dict()) | named("optimiser", optimiser.tensors())
+def _state(model: nn.Module, optimizer: Optimizer, plan: TrainingPlan) -> Tensors:
+    """Everything that a checkpoint stores."""
+    tensors = named("model", model.state_dict()) | named("optimizer", optimizer.tensors())
     return tensors | named("beside", plan.beside.tensors()) if plan.beside else tensors
 
 
 def _buffers(model: nn.Module) -> set[str]:
-    """Names of what a model stores beside its weights; a mask of a user's own may hold infinities there."""
+    """Names of a model's buffers, which may hold infinities, for example in a user's attention mask."""
     return set(named("model", dict(model.named_buffers())))
 
 
-def _resume(model: nn.Module, optimiser: Optimiser, plan: Plan, folder: Path | None, task: Task) -> list[Epoch]:
+def _resume(model: nn.Module, optimizer: Optimizer, plan: TrainingPlan, folder: Path | None, task: Task) -> list[Epoch]:
     found = checkpoint.load(folder, task.torch_device) if folder else None
     if found is None:
         return []
@@ -253,19 +162,10 @@ def _resume(model: nn.Module, optimiser: Optimiser, plan: Plan, folder: Path | N
     assert folder is not None
     with checkpoint.damage(folder):
         model.load_state_dict(under("model", tensors))
-        optimiser.restore(under("optimiser", tensors))
+        optimizer.restore(under("optimizer", tensors))
         if plan.beside:
             plan.beside.restore(under("beside", tensors))
-        return [Epoch.model_validate(epoch) for epoch in info["history"]]
-
-
-def early_stop(patience: int) -> Callable[[list[Epoch]], bool]:
-    """Stops after `patience` epochs without a better validation AUC."""
-
-    def stop(history: list[Epoch]) -> bool:
-        if not history:
-            return False
-        aucs = [epoch.auc for epoch in history]
-        return len(aucs) - 1 - aucs.index(max(aucs)) >= patience
-
-    return stop
+        history = [Epoch.model_validate(epoch) for epoch in info["history"]]
+        if [epoch.epoch for epoch in history] != list(range(info["number"])):
+            raise ValueError(f"its history has {len(history)} epochs, {info['number']} are complete")
+        return history

@@ -1,4 +1,4 @@
-"""Randomness is borrowed and given back here, and nowhere else."""
+"""Seeding of torch; the only place that changes the global random state, which it restores."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +10,10 @@ import torch
 
 @contextmanager
 def randomness(seed: int, what: str, epoch: int = 0, place: int = 0) -> Iterator[None]:
-    """Seeds torch for a block from the task's seed, and restores its state afterwards.
+    """Seed torch for a block from the task's seed, and restore its state afterwards.
 
-    The draws depend on nothing but the arguments, so a resumed epoch draws what the first try drew. Trainings that
-    follow each other under one name differ in their place; the first, at place 0, draws as one that is the only one.
+    Random numbers depend only on the arguments, so a resumed epoch draws the same numbers. Consecutive trainings with
+    the same name differ in their place; place 0 draws the same numbers as a single training.
     """
     entropy = [seed, crc32(what.encode()), epoch]
     sequence = np.random.SeedSequence([*entropy, place] if place else entropy)

@@ -1,9 +1,9 @@
-"""Soft orthogonality: columns of one table should not repeat each other (paper, equation SO).
+"""Soft orthogonality: penalizes correlated columns of a table (paper, equation SO).
 
-The penalty depends on a table V through its Gram matrix alone, so its gradient is V times a small matrix. There are two
-ways to use it. In the loss, as in the paper: Adam sees it in every row, so every row is moved at every step. Or as a
-step of its own (ours), V <- V M: a table of so many batches' rows is stepped once in so many steps, with the strength
-of all of them, so that the cost of a step does not grow with the table.
+The penalty depends on a table V only through its Gram matrix, so its gradient is V times a small matrix. There are two
+ways to apply it. In the loss, as in the paper: every row has a gradient, so Adam updates every row at every step. Or as
+a separate step (ours), V <- V M: a table with the rows of n batches gets one step every n steps, n times as strong, so
+that the cost per step does not grow with the table.
 """
 
 from collections.abc import Callable
@@ -14,31 +14,31 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fieldwise.core.settings import Settings
-from fieldwise.models.embedding import FieldEmbedding
-from fieldwise.train.checkpoint import Tensors
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.state import Tensors
 
 SELDOM: Final = 8
-"""Steps between two steps of a small table."""
+"""Training steps between two orthogonality steps of a small table."""
 
 SHORT: Final = 1e-12
-"""A shorter column counts as empty."""
+"""A column with a smaller norm counts as zero."""
 
 Settle = Callable[[nn.Parameter, slice], None]
-"""Brings rows of a stacked table up to date, where they are moved only when they are read."""
+"""Brings rows of a stacked table up to date, for optimizers that update rows only when they are read."""
 
 
 class SoftOrthogonality(Settings):
-    """strength * sum over fields of || V^T V - I ||^2 / width^2, on the tables or their normalised columns."""
+    """strength * sum over fields of || V^T V - I ||^2 / width^2, on the tables or their normalized columns."""
 
     strength: float = Field(1e-3, ge=0)
-    """Weight; 0 leaves it out. The paper, in the loss: 1e-3 raw on MovieLens-1M, 1e-6 cosine on Avazu."""
+    """Weight, at least 0; 0 disables it. The paper, in the loss: 1e-3 raw on MovieLens-1M, 1e-6 cosine on Avazu."""
     form: Literal["cosine", "raw"] = "cosine"
-    """cosine: columns scaled to length 1, so that only angles count; raw: the tables as they are, as the paper's."""
+    """cosine: columns scaled to norm 1, so that only angles count; raw: unscaled, as in the paper."""
     place: Literal["step", "loss"] = "step"
-    """step: beside the optimiser, at a cost that does not grow with the tables; loss: in the loss, as the paper's."""
+    """step: a separate step, whose cost does not grow with the tables; loss: added to the loss, as in the paper."""
 
     def penalty(self, embedding: FieldEmbedding) -> Tensor:
-        """What is added to the training loss, a scalar."""
+        """The penalty on the training loss, a scalar."""
         total = torch.zeros((), device=next(embedding.parameters()).device)
         for j, width in enumerate(embedding.layout.widths):
             if width:
@@ -47,7 +47,7 @@ class SoftOrthogonality(Settings):
         return self.strength * total
 
     def of_gram(self, gram: Tensor) -> Tensor:
-        """|| V^T V - I ||^2 / width^2 of one table, by its Gram matrix (width, width)."""
+        """|| V^T V - I ||^2 / width^2 of one table, from its Gram matrix (width, width)."""
         if self.form == "cosine":
             own = lengths(gram)
             gram = gram / own / own[:, None]
@@ -55,16 +55,16 @@ class SoftOrthogonality(Settings):
 
 
 def lengths(gram: Tensor) -> Tensor:
-    """The lengths of a table's columns by its Gram matrix, (width,); 1 for a column of none, which has no direction.
+    """Norms of a table's columns from its Gram matrix, (width,); 1 for a zero column, which has no direction.
 
-    The root is taken of what is long enough only: at zero its slope is infinite, and would make all gradients NaN.
+    The square root is never taken at zero, where its infinite derivative would make all gradients NaN.
     """
     squares = gram.diagonal()
     return torch.where(squares > SHORT**2, squares, 1).sqrt()
 
 
 class OrthogonalSteps:
-    """Soft orthogonality as steps of its own, field by field, each as often as its size allows."""
+    """Soft orthogonality as separate steps per field; large tables get fewer, stronger steps."""
 
     def __init__(self, settings: SoftOrthogonality, embedding: FieldEmbedding, batch: int) -> None:
         self._settings, self._embedding = settings, embedding
@@ -73,7 +73,7 @@ class OrthogonalSteps:
         self.steps = 0
 
     def step(self, settle: Settle = lambda _table, _rows: None) -> None:
-        """After a step of the optimiser, whose `settle` brings the rows of a table that is moved up to date first."""
+        """Called after a step of the optimizer; its `settle` brings a table's rows up to date before they change."""
         self.steps += 1
         for j, every in self._every.items():
             if (self.steps + j) % every == 0:
@@ -81,17 +81,17 @@ class OrthogonalSteps:
                 self._move(self._embedding.table(j).detach(), every)
 
     def tensors(self) -> Tensors:
-        """What a checkpoint keeps."""
+        """State for a checkpoint."""
         return {"steps": torch.tensor(self.steps)}
 
     def restore(self, tensors: Tensors) -> None:
-        """Takes a checkpoint back."""
+        """Restore a checkpoint."""
         self.steps = int(tensors["steps"])
 
     def _move(self, table: Tensor, steps: int) -> None:
-        """A gradient step of the penalty as strong as so many, never beyond half the gap, which would be Newton's.
+        """One gradient step of the penalty with the strength of `steps`, at most half the gap (a Newton step).
 
-        In the cosine form the columns turn apart and keep their lengths.
+        In the cosine form the columns rotate and keep their norms.
         """
         gram = table.T @ table
         own = torch.ones(len(gram), device=table.device)

@@ -1,4 +1,4 @@
-"""Whether what settings ask for fits the memory there is, before anything is built."""
+"""Check that a model and its optimizer fit into memory, before anything is built."""
 
 import math
 from collections.abc import Iterator
@@ -13,31 +13,31 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.schema import Schema
 from fieldwise.models.model import Model
-from fieldwise.train.loop import Training
+from fieldwise.train.plan import Training
 
 NUMBER: Final = 4
 """Bytes of a float32."""
 COPIES: Final = {"adam": 3, "dense-adam": 4, "rowwise-adagrad": 1}
-"""How often each number of a table is held at least: weights, Adam's two moments, a gradient where it is dense."""
+"""Minimum copies of a table: weights, Adam's two moments, and the gradient if it is dense."""
 DENSE: Final = 4
-"""The same of all other weights."""
+"""Minimum copies of all other weights."""
 _MEMORY: Final = Path("/proc/meminfo")
 _GROUP: Final = Path("/proc/self/cgroup")
 _GROUPS: Final = Path("/sys/fs/cgroup")
 
 
 class _TooMuchError(Exception):
-    """More weights than there is room for."""
+    """More weights than fit into memory."""
 
 
 def check_room(model: Model, schema: Schema, training: Training, device: torch.device) -> None:
-    """Refuses a full model whose weights and optimizer's memory certainly do not fit."""
+    """Refuse a full model whose weights and optimizer state cannot fit."""
     there = available(device)
     if there is None:
         return
     first = sum(schema.cardinalities) if model.has_first_order() else 0
     tables = schema.layout(model.width).params + first
-    needs = tables * NUMBER * COPIES[training.optimiser]
+    needs = tables * NUMBER * COPIES[training.optimizer]
     more = ""
     if needs <= there:
         dense = _dense(model, schema, tables, (there - needs) // (NUMBER * DENSE))
@@ -52,9 +52,9 @@ def check_room(model: Model, schema: Schema, training: Training, device: torch.d
 
 
 def _dense(model: Model, schema: Schema, tables: int, most: int) -> int:
-    """Numbers outside the tables, counted without taking memory, and no further than above `most`.
+    """Number of weights outside the tables, counted without allocating them; counting stops above `most`.
 
-    0 where it cannot be told: a base model of the user's own may do what only real weights allow.
+    0 if it is unknown: a user's base model may not build on the meta device.
     """
     found = 0
 
@@ -71,7 +71,7 @@ def _dense(model: Model, schema: Schema, tables: int, most: int) -> int:
     except _TooMuchError:
         pass
     except (RuntimeError, TypeError, OverflowError) as error:
-        if "overflow" in str(error).lower():  # more than 2**63 in one weight
+        if "overflow" in str(error).lower():  # more than 2**63 numbers in one weight
             return max(most, 2**63 // NUMBER)
         return 0
     except Exception:
@@ -82,7 +82,7 @@ def _dense(model: Model, schema: Schema, tables: int, most: int) -> int:
 
 
 def available(device: torch.device) -> int | None:
-    """Bytes that this process may still take; None where nobody says."""
+    """Bytes that this process can still allocate; None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return min([*_machine(), *_groups(), *_process()], default=None)
@@ -101,7 +101,7 @@ def _process() -> Iterator[int]:
 
 
 def _machine() -> Iterator[int]:
-    """What the machine has left, swap included; Linux says it."""
+    """Available memory of the machine including swap, on Linux."""
     with suppress(OSError, ValueError, KeyError):
         lines = (line.split() for line in _MEMORY.read_text(encoding="ascii").splitlines())
         found = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
@@ -109,7 +109,7 @@ def _machine() -> Iterator[int]:
 
 
 def _groups() -> Iterator[int]:
-    """The limits of the control groups, version 2 or 1, that this process is in, as containers have."""
+    """Memory limits of the process's control groups (v2 or v1), which containers use."""
     with suppress(OSError):
         for line in _GROUP.read_text(encoding="utf-8").splitlines():
             kinds, path = line.split(":", 2)[1:]
@@ -120,7 +120,7 @@ def _groups() -> Iterator[int]:
                 if _GROUPS not in (folder, *folder.parents):
                     break
                 for name in ("memory.max", "memory.limit_in_bytes"):
-                    with suppress(OSError, ValueError):  # "max": none
+                    with suppress(OSError, ValueError):  # "max" means no limit
                         yield int((folder / name).read_text(encoding="ascii"))
 
 

@@ -1,4 +1,4 @@
-"""Pretraining the full model and retraining the compact one."""
+"""Pretraining of the full model and retraining of the compact model."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -8,42 +8,44 @@ from pydantic import Field
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
+from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
-from fieldwise.models.sums import by_rows
-from fieldwise.train.distil import distilled
+from fieldwise.tables.row_factored import row_factored
+from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.loop import Listener, Plan, Training, early_stop, fit
+from fieldwise.train.loop import fit
+from fieldwise.train.plan import Training, TrainingPlan, early_stop
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
-from fieldwise.train.task import Task
+from fieldwise.train.task import Task, check_trained
 
 
 class Pretrain(Training):
-    """How the full model is trained."""
+    """Settings of pretraining, the training of the full model."""
 
     regularity: SoftOrthogonality = Field(default_factory=SoftOrthogonality)
     """Soft orthogonality of the tables."""
 
 
 class Retrain(Training):
-    """How the compact model is trained on."""
+    """Settings of retraining, the training of the compact model."""
 
     distil: float = Field(0.5, ge=0, le=1)
-    """Share of the full model's predictions in the labels that are learnt; 0, as in the paper: clicks alone."""
+    """Weight of the full model's predictions in the labels, in [0, 1]; 0, as in the paper: clicks only."""
     drop_first_order: bool = False
-    """Whether fields that keep no column lose their first-order weights too, and are no longer needed."""
+    """Whether to also drop the first-order weights of fields without columns; predictions then ignore those fields."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model at its best validation AUC, and how it got there."""
+    """A model with the weights of its best validation AUC, and its history."""
 
     model: CTRModel
     history: list[Epoch]
 
     @property
     def seconds(self) -> float:
-        """Time spent, whether in one go or resumed."""
+        """Total training time, including interrupted runs that were resumed."""
         return sum(epoch.seconds for epoch in self.history)
 
 
@@ -51,27 +53,27 @@ def pretrain(
     task: Task,
     settings: Pretrain | None = None,
     folder: Path | None = None,
-    listener: Listener | None = None,
+    watcher: Watcher | None = None,
 ) -> Trained:
-    """Trains the task's full model until early stop."""
+    """Train the task's full model until early stopping."""
     settings = settings or Pretrain()
     model = task.starting_model()
     regularity = settings.regularity
     place = regularity.place if regularity.strength else None
     apart = OrthogonalSteps(regularity, model.embedding, settings.batch)
-    plan = Plan(
+    plan = TrainingPlan(
         stage="pretrain",
-        forward=by_rows(model),
+        forward=row_factored(model),
         evaluate=lambda: evaluate(model, task.valid),
         stop=early_stop(settings.patience),
         keep_best=True,
         penalty=(lambda: regularity.penalty(model.embedding)) if place == "loss" else None,
         every_row=place == "loss",
-        after_step=(lambda optimiser: apart.step(optimiser.settle)) if place == "step" else lambda _: None,
+        after_step=(lambda optimizer: apart.step(optimizer.settle)) if place == "step" else lambda _: None,
         same_steps=True,
         beside=apart,
     )
-    return _train(model, task, settings, plan, folder, listener)
+    return _train(model, task, settings, plan, folder, watcher)
 
 
 def retrain(
@@ -79,35 +81,37 @@ def retrain(
     model: CTRModel,
     settings: Retrain | None = None,
     folder: Path | None = None,
-    listener: Listener | None = None,
+    watcher: Watcher | None = None,
 ) -> Trained:
-    """Trains a compact model on until early stop; the model given is left as it was.
+    """Train a copy of a compact model until early stopping.
 
-    It learns from clicks and from what the task's starting model, the full one, predicts (`distil`).
+    It learns from clicks and, by default, from the predictions of the task's starting model, the pretrained full model
+    (`Retrain.distil`).
     """
+    check_trained(model, "fw.search(...).model")
     settings = settings or Retrain()
     task = distilled(task, settings.distil)
     small = deepcopy(model).to(task.torch_device)
     if settings.drop_first_order:
         small = compact(small, Mask.all(small.layout), drop_first_order=True)
-    plan = Plan(
+    plan = TrainingPlan(
         stage="retrain",
-        forward=by_rows(small),
+        forward=row_factored(small),
         evaluate=lambda: evaluate(small, task.valid),
         stop=early_stop(settings.patience),
         keep_best=True,
         same_steps=True,
     )
-    return _train(small, task, settings, plan, folder, listener)
+    return _train(small, task, settings, plan, folder, watcher)
 
 
 def _train(
     model: CTRModel,
     task: Task,
     settings: Training,
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path | None,
-    listener: Listener | None,
+    watcher: Watcher | None,
 ) -> Trained:
-    history = fit(model, task, settings, plan, folder, listener)
+    history = fit(model, task, settings, plan, folder, watcher)
     return Trained(model.eval(), history)

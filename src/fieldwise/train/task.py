@@ -1,4 +1,4 @@
-"""What training and searching may see."""
+"""The input of training and searching."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -20,9 +20,9 @@ Device = Literal["auto", "cpu", "cuda"]
 
 @dataclass(frozen=True)
 class Task:
-    """Training and validation rows, a base model, a seed, and optionally a model to start from. No test rows.
+    """Training and validation rows, a base model, a seed, and optionally a starting model. No test rows.
 
-    The model to start from is the pretrained one: searches begin with it, and retraining learns from it.
+    The starting model is the pretrained full model: searches begin with it, and retraining distills it.
     """
 
     schema: Schema
@@ -37,7 +37,7 @@ class Task:
         if not isinstance(self.model, Model):
             raise SettingsError(
                 f"[model] got {self.model!r:.80}. Allowed: settings of a base model, such as fw.models.DCNv2(), or of "
-                "one of your own. Write a class over fw.models.Model (docs/own-model.md)."
+                "your own. Write a subclass of fw.models.Model (docs/own-model.md)."
             )
 
     @classmethod
@@ -46,7 +46,8 @@ class Task:
         return cls(data.schema, data.train, data.valid, model or DCNv2(), seed, device)
 
     def starting_from(self, model: CTRModel) -> "Task":
-        """The same task, with a model to start from."""
+        """A copy of the task with a starting model, such as `fw.pretrain(task).model`."""
+        check_trained(model, "fw.pretrain(task).model")
         return replace(self, start=model)
 
     @property
@@ -56,31 +57,37 @@ class Task:
 
     @cached_property
     def torch_device(self) -> torch.device:
-        """Where the task computes."""
+        """The device that the task runs on."""
         return choose_device(self.device)
 
     @cached_property
     def train(self) -> Batches:
-        """Training rows in batches."""
+        """Batches of training rows."""
         return Batches(self.train_rows, self.torch_device)
 
     @cached_property
     def valid(self) -> Batches:
-        """Validation rows in batches."""
+        """Batches of validation rows."""
         return Batches(self.valid_rows, self.torch_device)
 
     def new_model(self) -> CTRModel:
-        """A full model with fresh weights, the same for the same seed."""
+        """A full model with new random weights, the same for the same seed."""
         with randomness(self.seed, "weights"):
             return self.model.build(self.layout).to(self.torch_device)
 
     def starting_model(self) -> CTRModel:
-        """A copy of the model to start from, or one with fresh weights."""
+        """A copy of the starting model, or a model with new random weights if there is none."""
         return self.new_model() if self.start is None else deepcopy(self.start).to(self.torch_device)
 
 
 def choose_device(name: Device) -> torch.device:
-    """The device a setting means; `auto` takes CUDA where there is one."""
+    """The device for a setting; `auto` is CUDA if available."""
     if name == "cuda" and not torch.cuda.is_available():
         raise SettingsError("[run] device = 'cuda', but PyTorch sees no CUDA device here. Choose cpu or auto.")
     return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def check_trained(model: object, example: str) -> None:
+    """Refuse anything but a model, such as the result that contains it."""
+    if not isinstance(model, CTRModel):
+        raise SettingsError(f"Got a {type(model).__name__}. Allowed: a model. Pass its model, {example}.")

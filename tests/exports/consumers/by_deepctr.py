@@ -13,7 +13,7 @@ from deepctr_torch.models import DCN, WDL
 
 
 def main(folder: Path) -> None:
-    """Says ok for each model."""
+    """Prints ok for each model."""
     given = json.loads((folder / "deepctr.json").read_text())
     columns = [SparseFeat(**entry) for entry in given["sparse"]]
     columns += [

@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 def feature_map(folder: Path, specs: dict[str, Any]) -> FeatureMap:
-    """All features, as a FuxiCTR dataset has them, under the exported specs."""
+    """Returns all features as in a FuxiCTR dataset, with the exported specs."""
     features = []
     for field in json.loads((folder / "fields.json").read_text()):
         spec = {"source": "", "type": "categorical", "padding_idx": 0, "vocab_size": field["cardinality"]}
@@ -37,7 +37,7 @@ def feature_map(folder: Path, specs: dict[str, Any]) -> FeatureMap:
 
 
 def main(folder: Path, zoo: Path) -> None:
-    """Says ok, and the losses of two steps."""
+    """Prints ok, and the losses of two steps."""
     for name, path in MODELS.items():
         specs = json.loads((folder / SPECS[name]).read_text())
         features = feature_map(folder, specs)

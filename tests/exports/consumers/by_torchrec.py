@@ -19,7 +19,7 @@ from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterCons
 
 
 def main(folder: Path) -> None:
-    """Says ok, or how far the pooled embeddings are from those expected."""
+    """Prints ok, or the distance of the pooled embeddings from the expected ones."""
     tables = json.loads((folder / "torchrec.json").read_text())["tables"]
     configs = [EmbeddingBagConfig(**{**table, "pooling": PoolingType[table["pooling"]]}) for table in tables]
     weights = load_file(folder / "torchrec.safetensors")

@@ -1,4 +1,4 @@
-"""Where raw rows are read, split and counted: in this process, in DuckDB, or in Spark."""
+"""Engines that read, split and count raw rows: in this process, in DuckDB, or in Spark."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Rows that a source makes in this process, counted in this process."""
+"""Engine for rows that a source generates: counts them in this process."""
 
 from collections.abc import Iterator
 
@@ -7,52 +7,53 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.engines.engine import LABEL, PLACE, Engine, Plan, field
+from fieldwise.data.engines.engine import LABEL, SPLIT, Engine, Preparation, field
 from fieldwise.data.engines.local import counted
-from fieldwise.data.source import Rows
+from fieldwise.data.source import SourceRows
 from fieldwise.data.split import RandomSplit
 from fieldwise.data.vocabulary import Counter
 
 
 class Arrow(Engine):
-    """This process alone, for rows that a source makes itself and a random split."""
+    """This process; only for generated rows and a random split."""
 
-    def stage(self, plan: Plan) -> "ArrowRows":
+    def stage(self, plan: Preparation) -> "ArrowRows":
         """Reads all rows once."""
-        if not isinstance(plan.rows, Rows) or not isinstance(plan.split, RandomSplit):
+        if not isinstance(plan.rows, SourceRows) or not isinstance(plan.split, RandomSplit):
             raise DataError(
-                "Engine 'arrow' reads no files and knows the random split alone. Use engine 'duckdb' for anything else."
+                "Engine 'arrow' cannot read files or split this way. Allowed: generated rows with the split 'random'. "
+                "Use engine 'duckdb' instead."
             )
         return ArrowRows(plan, plan.rows, plan.split)
 
 
 class ArrowRows:
-    """Raw rows that are drawn again for each pass; splits and counts are kept."""
+    """Raw rows that are generated again for each pass; splits and counts are stored."""
 
-    def __init__(self, plan: Plan, rows: Rows, split: RandomSplit) -> None:
+    def __init__(self, plan: Preparation, rows: SourceRows, split: RandomSplit) -> None:
         self._source, self._columns = rows, [rule.column for rule in plan.rules.values()]
-        self._places: list[NDArray[np.uint8]] = []
+        self._splits: list[NDArray[np.uint8]] = []
         self._counters = [Counter() for _ in self._columns]
         self.skipped = 0
         labels, done = Counter(), 0
         for batch in rows.batches():
             labels.add(batch.column(rows.label).cast(pa.string()))
-            self._places.append(split.assign(batch, split.key or rows.key))
-            train = batch.filter(pa.array(self._places[-1] == 0))
+            self._splits.append(split.assign(batch, split.key or rows.key))
+            train = batch.filter(pa.array(self._splits[-1] == 0))
             for counter, name in zip(self._counters, self._columns, strict=True):
                 counter.add(train.column(name))
             done += batch.num_rows
             plan.progress("count values", done, rows.count)
         table = labels.table() if done else pa.table({"value": [], "count": []})
         self.labels = dict(zip(table["value"].to_pylist(), table["count"].to_pylist(), strict=True))
-        self.rows = [sum(int((place == i).sum()) for place in self._places) for i in range(3)]
+        self.rows = [sum(int((indices == i).sum()) for indices in self._splits) for i in range(3)]
 
-    def counts(self, index: int, min_count: int, rising: bool) -> Iterator[pa.RecordBatch]:
-        """How often each raw value of a field is there in training rows."""
-        return counted(self._counters[index].table(), min_count, rising)
+    def counts(self, index: int, min_count: int, ascending: bool) -> Iterator[pa.RecordBatch]:
+        """Returns the counts of a field's raw values in training rows."""
+        return counted(self._counters[index].table(), min_count, ascending)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows in order, with their places."""
-        for batch, place in zip(self._source.batches(), self._places, strict=True):
+        """Yields all rows in order, with their splits."""
+        for batch, split in zip(self._source.batches(), self._splits, strict=True):
             fields = {field(i): batch.column(name) for i, name in enumerate(self._columns)}
-            yield pa.record_batch({LABEL: batch.column(self._source.label).cast(pa.string()), PLACE: place, **fields})
+            yield pa.record_batch({LABEL: batch.column(self._source.label).cast(pa.string()), SPLIT: split, **fields})

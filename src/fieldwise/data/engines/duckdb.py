@@ -1,4 +1,4 @@
-"""DuckDB on this machine: larger data than memory, no server."""
+"""Engine DuckDB: data larger than memory on this machine, without a server."""
 
 import errno
 import os
@@ -10,36 +10,34 @@ from pydantic import Field
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import full
-from fieldwise.data.engines.engine import Engine, Plan, Staged
+from fieldwise.data.engines.engine import Engine, Preparation, Staged
+from fieldwise.data.engines.session import ROW, BadRow
 from fieldwise.data.source import Files
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
-    from fieldwise.data.engines.expressions import BadRow
-
-MOST_BAD: Final = 100_000
-"""Bad rows that are kept in mind; a file with more of them is another kind of file."""
-_LONGEST: Final = 16 << 20
-"""Bytes of a line of text."""
-_REST: Final = 640
-"""MiB that the interpreter, its libraries and a batch of rows take, whatever the setting."""
-
-_WIDE: Final = 1_000
-"""Columns for whose blocks the memory setting has room."""
-_BLOCKS: Final = 2
-"""MiB of blocks that DuckDB counts for a column."""
-_GROUP: Final = 131_072 * 500
-"""Cells of a row group."""
+MAX_BAD_ROWS: Final = 100_000
+"""Bad rows that DuckDB records; a file with more of them has another format."""
+_MAX_LINE: Final = 16 << 20
+"""Maximum bytes of a line of text."""
+_BASE_MEMORY: Final = 640
+"""MiB of the interpreter, its libraries and one batch of rows, at any setting."""
+_INCLUDED_COLUMNS: Final = 1_000
+"""Number of columns whose blocks fit into the memory setting."""
+_COLUMN_BLOCKS: Final = 2
+"""MiB of blocks that DuckDB reserves per column."""
+_GROUP_CELLS: Final = 131_072 * 500
+"""Maximum cells per row group."""
 
 
 class DuckDB(Engine):
-    """The embedded engine: this machine, with what does not fit in memory on disk."""
+    """The embedded engine: runs on this machine, and spills to disk what does not fit in memory."""
 
     threads: int | None = Field(None, ge=1)
-    """Cores to use; all without it."""
+    """Number of threads, at least 1; by default all cores."""
 
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Preparation) -> Staged:
         """Reads, checks and splits the rows in DuckDB."""
         try:
             from fieldwise.data.engines.expressions import EngineRows
@@ -53,8 +51,8 @@ class _Session:
         import ibis
 
         self._threads = engine.threads or os.cpu_count() or 1
-        # half is for DuckDB itself, the other half for values and batches
-        self._limit = min(engine.memory // 2, engine.memory - _REST)
+        # half for DuckDB, the other half for values and batches
+        self._limit = min(engine.memory // 2, engine.memory - _BASE_MEMORY)
         self._con = ibis.duckdb.connect(
             memory_limit=f"{self._limit}MiB",
             temp_directory=str(work / "spill"),
@@ -64,11 +62,11 @@ class _Session:
         self._reads = self._views = 0
 
     def read(self, files: Files) -> "ir.Table":
-        """Raw columns and the number of each row."""
+        """Returns raw columns and ROW."""
         import ibis
 
-        # DuckDB counts whole blocks of every column, which few rows hardly touch
-        wide = max(0, len(files.columns) - _WIDE) * _BLOCKS
+        # DuckDB reserves full blocks per column, of which few rows use little
+        wide = max(0, len(files.columns) - _INCLUDED_COLUMNS) * _COLUMN_BLOCKS
         self._con.con.execute(f"SET memory_limit = '{self._limit + wide}MiB'")
         paths = [str(path) for path in files.paths]
         if not files.is_text:
@@ -88,49 +86,48 @@ class _Session:
                 allow_quoted_nulls=False,
                 ignore_errors=True,
                 store_rejects=True,
-                rejects_limit=MOST_BAD,
-                max_line_size=_LONGEST,
-                buffer_size=2 * _LONGEST,  # without it 16 of the longest lines, 256 MiB, some of them at a time
+                rejects_limit=MAX_BAD_ROWS,
+                max_line_size=_MAX_LINE,
+                # the default is 16 times the longest line: 256 MiB for each of several buffers
+                buffer_size=2 * _MAX_LINE,
             )
-        return table.mutate(__row=ibis.row_number())
+        return table.mutate(**{ROW: ibis.row_number()})
 
     def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> None:
-        """One file; DuckDB keeps the order of rows."""
+        """Writes one file; DuckDB preserves the order of rows."""
         import duckdb
 
         folder.mkdir()
-        raw = "__row" in rows.columns
-        rows = rows.drop("__row") if raw else rows
-        # raw rows are numbered by one thread; more would only read ahead, and spill what waits for its turn to disk
+        raw = ROW in rows.columns
+        rows = rows.drop(ROW) if raw else rows
+        # one thread numbers raw rows; more would only read ahead and spill to disk
         self._con.con.execute(f"SET threads = {1 if raw else self._threads}")
         try:
-            # rows of a group wait in memory, so wide rows come in smaller groups
-            group = min(131_072, max(2_048, _GROUP // len(rows.columns)))
+            # DuckDB buffers a row group, so wide rows get smaller groups
+            group = min(131_072, max(2_048, _GROUP_CELLS // len(rows.columns)))
             self._con.to_parquet(rows, folder / "0.parquet", row_group_size=group, compression="lz4")
         except duckdb.Error as error:
             if full(error):
                 raise OSError(errno.ENOSPC, _first_line(error)) from error
             if isinstance(error, duckdb.OutOfMemoryException):
                 raise DataError(
-                    f"DuckDB needs more memory for {len(rows.columns):,} columns ({_first_line(error)}). Give more "
-                    "with --set engine.memory=MiB, or use fewer cores, which need less, with --engine duckdb "
+                    f"DuckDB needs more memory for {len(rows.columns):,} columns ({_first_line(error)}). Allow more "
+                    "with --set engine.memory=MiB, or use one thread, which needs less, with --engine duckdb "
                     "--set engine.threads=1."
                 ) from error
-            does = "read or write" if isinstance(error, duckdb.IOException) else "read these rows"
-            raise DataError(f"DuckDB cannot {does}: {_first_line(error)}. Check the files.") from error
+            action = "read or write" if isinstance(error, duckdb.IOException) else "read these rows"
+            raise DataError(f"DuckDB cannot {action}: {_first_line(error)}. Check the files.") from error
 
-    def written(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
-        """Reads back some columns of what `write` wrote; a view of all of them would be bound in every query."""
+    def scan(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
+        """Returns some columns of what `write` wrote; a view of all columns would be bound in every query."""
         self._views += 1
         name, path = f"written_{self._views}", str(folder / "0.parquet").replace("'", "''")
-        chosen = ", ".join(columns)  # numbered names of ours
+        chosen = ", ".join(columns)  # our own numbered names
         self._con.con.execute(f"CREATE TEMP VIEW {name} AS SELECT {chosen} FROM read_parquet('{path}')")  # noqa: S608
         return self._con.table(name)
 
-    def bad_rows(self) -> tuple[int, "BadRow | None"]:
-        """From the table in which DuckDB notes what it could not read."""
-        from fieldwise.data.engines.expressions import BadRow
-
+    def bad_rows(self) -> tuple[int, BadRow | None]:
+        """Reads the table in which DuckDB records rejected rows."""
         if not self._reads:
             return 0, None
         found = self._con.raw_sql(
@@ -140,17 +137,17 @@ class _Session:
         first = found.fetchone()
         if first is None:
             return 0, None
-        line, text, why, path = first
+        line, text, reason, path = first
         count, errors = self._con.raw_sql(
             "SELECT count(DISTINCT (file_path, line)), count(*) FROM reject_errors "
-            "JOIN reject_scans USING (scan_id, file_id)"  # a file may be scanned twice, for its times
+            "JOIN reject_scans USING (scan_id, file_id)"  # a split by time scans a file twice
         ).fetchone()
-        if errors >= MOST_BAD:
+        if errors >= MAX_BAD_ROWS:
             raise DataError(
-                f"'{path}' has more than {count:,} bad rows, the first at line {line:,}: {why}. "
+                f"'{path}' has more than {count:,} bad rows, the first at line {line:,}: {reason}. "
                 "Check the source, the delimiter and the columns."
             )
-        return int(count), BadRow(str(path), int(line), str(text), str(why).splitlines()[0].rstrip("."))
+        return int(count), BadRow(str(path), int(line), str(text), str(reason).splitlines()[0].rstrip("."))
 
 
 def _first_line(error: Exception) -> str:

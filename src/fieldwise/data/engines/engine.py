@@ -1,4 +1,4 @@
-"""What every engine gives: raw rows with their split, and how often each training value is there."""
+"""Base class of the engines, and what they return: raw rows with their split, and value counts."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -11,20 +11,20 @@ from pydantic import Field
 
 from fieldwise.core.settings import Settings
 from fieldwise.data.rules import Rule
-from fieldwise.data.source import Files, Rows
+from fieldwise.data.source import Files, SourceRows
 from fieldwise.data.split import RandomSplit, SplitRule
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with a stage's name, rows or fields done, and how many in all (None while unknown)."""
-LABEL, PLACE = "label", "place"
-"""The columns of staged rows beside the fields: the label as text, and the row's place in SPLITS."""
+"""Called with a stage's name, the rows or fields done, and their total (None if unknown)."""
+LABEL, SPLIT = "label", "split"
+"""Columns of staged rows in addition to the fields: the label as text, and the row's index in SPLITS."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be prepared, and where there is room to work."""
+class Preparation:
+    """Rows, rules and split to prepare, and a folder for temporary files."""
 
-    rows: Rows | Files
+    rows: SourceRows | Files
     rules: Mapping[str, Rule]
     split: SplitRule
     work: Path
@@ -35,51 +35,51 @@ class Staged(Protocol):
     """Raw rows after reading and splitting."""
 
     rows: list[int]
-    """Of train, valid and test."""
+    """Number of rows of train, valid and test."""
     labels: dict[str | None, int]
-    """How often each label is there, as text."""
+    """Count of each label, as text."""
     skipped: int
-    """Bad rows that were left out."""
+    """Number of bad rows that were skipped."""
 
-    def counts(self, index: int, min_count: int, rising: bool) -> Iterator[pa.RecordBatch]:
-        """How often each raw value of a field is there in training rows: value, count.
+    def counts(self, index: int, min_count: int, ascending: bool) -> Iterator[pa.RecordBatch]:
+        """Yields the raw values of a field in training rows with their counts: value, count.
 
-        Rarer values than `min_count` may be left out, but no lists: what a rare list holds may be frequent. With
-        `rising`, values come by number, and those that are none first or last.
+        May omit values rarer than `min_count`, except lists, since a rare list may contain frequent values. With
+        `ascending`, sorts values as numbers; values that are not numbers come first or last.
         """
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows in order: LABEL, PLACE, and f0, f1, ... for the fields."""
+        """Yields all rows in order: LABEL, SPLIT, and f0, f1, ... for the fields."""
 
 
 class Engine(Settings):
-    """Settings of an engine; `stage` makes it work."""
+    """Settings of an engine; `stage` runs it."""
 
     memory: int = Field(4096, ge=1024)
-    """MiB that preparing may take, however many rows there are; an eighth of it is for the values of all fields."""
+    """Memory limit in MiB, independent of the number of rows; at least 1024. Vocabularies get one eighth."""
 
     @property
-    def room(self) -> int:
-        """Bytes that the values of all fields may take; counting and looking them up takes some times as much."""
+    def vocabulary_bytes(self) -> int:
+        """Maximum bytes of all vocabularies; counting and lookup take a small multiple of it."""
         return (self.memory << 20) // 8
 
     @abstractmethod
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Preparation) -> Staged:
         """Reads, checks and splits the rows."""
 
 
 class Auto(Engine):
-    """This process for rows that a source makes itself, DuckDB for files."""
+    """Uses this process for generated rows, and DuckDB for files."""
 
-    def stage(self, plan: Plan) -> Staged:
-        """Chooses an engine, which does the work."""
+    def stage(self, plan: Preparation) -> Staged:
+        """Chooses an engine and runs it."""
         from fieldwise.data.engines.arrow import Arrow
         from fieldwise.data.engines.duckdb import DuckDB
 
-        small = isinstance(plan.rows, Rows) and plan.rows.in_process and isinstance(plan.split, RandomSplit)
+        small = isinstance(plan.rows, SourceRows) and plan.rows.in_process and isinstance(plan.split, RandomSplit)
         return (Arrow if small else DuckDB)(memory=self.memory).stage(plan)
 
 
 def field(index: int) -> str:
-    """The name of a field's column in staged rows; numbered, since names may hold any character."""
+    """Returns the column of a field in staged rows; numbered, since names may contain any character."""
     return f"f{index}"

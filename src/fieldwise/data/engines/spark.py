@@ -1,4 +1,4 @@
-"""Spark, for rows that outgrow one machine: the same expressions, in local mode or on a cluster."""
+"""Engine Spark, for data larger than one machine: the same expressions, in local mode or on a cluster."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,29 +6,28 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlparse
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.engines.engine import Engine, Plan, Staged
+from fieldwise.data.engines.engine import Engine, Preparation, Staged
+from fieldwise.data.engines.session import ROW, BadRow
 from fieldwise.data.files import line_of
 from fieldwise.data.source import Files
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
-    from fieldwise.data.engines.expressions import BadRow
-
 _BAD: Final = "__bad"
 _NULL: Final = "\x01null\x01"
-"""Stands for nothing between two delimiters while Spark reads, so that empty text in quotes stays empty text."""
-_BROKEN: Final = "\ufffd"
-"""What Spark makes of bytes that are not UTF-8, without a word."""
+"""Marker of null while Spark reads, so that quoted empty text stays empty text."""
+_REPLACEMENT: Final = "\ufffd"
+"""Character that Spark silently substitutes for bytes that are not UTF-8."""
 
 
 class Spark(Engine):
-    """Apache Spark, local or a cluster; needs `pip install fieldwise[spark]` and Java 17."""
+    """Apache Spark, local or on a cluster; needs `pip install fieldwise[spark]` and Java 17."""
 
     master: str = "local[*]"
-    """The cluster, such as spark://host:7077; raw files and the dataset's folder must be visible to it."""
+    """Master URL, such as spark://host:7077; the cluster must see the raw files and the dataset folder."""
 
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Preparation) -> Staged:
         """Reads, checks and splits the rows in Spark."""
         try:
             import pyspark  # noqa: F401
@@ -51,7 +50,7 @@ class _Session:
             "spark.driver.memory": f"{engine.memory}m",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-            "spark.sql.csv.parser.columnPruning.enabled": "false",  # else rows with too few columns go unseen
+            "spark.sql.csv.parser.columnPruning.enabled": "false",  # otherwise rows with too few columns are accepted
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
         }
@@ -64,7 +63,7 @@ class _Session:
             self._spark = builder.getOrCreate()
         except (PySparkException, OSError) as error:
             raise DataError(
-                f"Spark does not start ({error}). It needs Java 17; check JAVA_HOME and --master."
+                f"Spark does not start ({error}). Needs Java 17 and a reachable master. Check JAVA_HOME and --master."
             ) from error
         self._spark.sparkContext.setLogLevel("ERROR")
         self._con = ibis.pyspark.connect(self._spark)
@@ -73,44 +72,42 @@ class _Session:
         self._bad: list[tuple[str, Any]] = []
 
     def read(self, files: Files) -> "ir.Table":
-        """Raw columns and the number of each row."""
+        """Returns raw columns and ROW."""
         frame = self._text(files) if files.is_text else self._spark.read.parquet(*map(str, files.paths))
         return self._view(_numbered(frame, files))
 
     def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> None:
-        """A folder of files, in order of their names."""
-        if "__row" in rows.columns:
-            rows = rows.order_by("__row").drop("__row")
+        """Writes a folder of files, ordered by name."""
+        if ROW in rows.columns:
+            rows = rows.order_by(ROW).drop(ROW)
         self._con.to_parquet_dir(rows, str(folder))
 
-    def written(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
-        """Reads back some columns of what `write` wrote."""
+    def scan(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
+        """Returns some columns of what `write` wrote."""
         if folder not in self._written:
             self._written[folder] = self._spark.read.parquet(str(folder))
         return self._view(self._written[folder].select(*columns))
 
-    def bad_rows(self) -> tuple[int, "BadRow | None"]:
-        """Rows that Spark could not bring into the columns; it does not know their line, so the file is searched."""
-        from fieldwise.data.engines.expressions import BadRow
-
+    def bad_rows(self) -> tuple[int, BadRow | None]:
+        """Returns the rows that Spark could not parse; searches the file for the line, which Spark does not report."""
         count, first = 0, None
-        for why, frame in self._bad:
+        for reason, frame in self._bad:
             count += frame.count()
             found = frame.first() if first is None else None
             if found is not None:
                 path, text = Path(_path(found["path"])), str(found[_BAD])
-                first = BadRow(str(path), line_of(path, text), text, why)
+                first = BadRow(str(path), line_of(path, text), text, reason)
         return count, first
 
-    def _broken(self, files: Files) -> bool:
-        """Whether lines of text are not UTF-8, and notes them; the CSV reader would replace their bytes silently."""
+    def _has_invalid_utf8(self, files: Files) -> bool:
+        """Records lines that are not UTF-8, which the CSV reader would change silently; returns whether any exist."""
         from pyspark.sql import functions as sql
 
         lines = self._spark.read.text([str(path) for path in files.paths])
-        broken = lines.filter(~sql.is_valid_utf8("value")).select(sql.col("value").alias(_BAD))
-        if broken.isEmpty():
+        invalid = lines.filter(~sql.is_valid_utf8("value")).select(sql.col("value").alias(_BAD))
+        if invalid.isEmpty():
             return False
-        self._bad.append(("not utf-8 text", broken.withColumn("path", sql.input_file_name())))
+        self._bad.append(("not utf-8 text", invalid.withColumn("path", sql.input_file_name())))
         return True
 
     def _text(self, files: Files) -> Any:
@@ -133,13 +130,13 @@ class _Session:
             maxCharsPerColumn=-1,
         )
         first = sql.col(f"`{files.columns[0]}`")
-        always = first.isNull() | (sql.length(first) >= 0)  # Spark refuses to look at the column of bad rows alone
-        if self._broken(files):
+        always = first.isNull() | (sql.length(first) >= 0)  # Spark refuses a query of only the column of bad rows
+        if self._has_invalid_utf8(files):
             cells = [sql.coalesce(sql.col(f"`{name}`"), sql.lit("")) for name in (*files.columns, _BAD)]
-            frame = frame.filter(~sql.contains(sql.concat(*cells), sql.lit(_BROKEN)))
+            frame = frame.filter(~sql.contains(sql.concat(*cells), sql.lit(_REPLACEMENT)))
         bad = frame.filter(sql.col(_BAD).isNotNull() & always)
-        why = "another number of columns than expected"
-        self._bad.append((why, bad.withColumn("path", sql.input_file_name())))
+        reason = "wrong number of columns"
+        self._bad.append((reason, bad.withColumn("path", sql.input_file_name())))
         return frame.filter(sql.col(_BAD).isNull() & always).drop(_BAD)
 
     def _view(self, frame: Any) -> "ir.Table":
@@ -150,9 +147,9 @@ class _Session:
 
 
 def _numbered(frame: Any, files: Files) -> Any:
-    """Rows numbered in the order of files and of rows in them, without sorting.
+    """Numbers rows in file order without sorting.
 
-    Spark numbers rows within a task; one pass more counts how many rows of which file each task has.
+    Spark numbers rows within a task; another pass counts the rows of each file per task.
     """
     from pyspark.sql import functions as sql
 
@@ -162,7 +159,7 @@ def _numbered(frame: Any, files: Files) -> Any:
         sql.monotonically_increasing_id().alias("__id"),
         sql.input_file_name().alias("__path"),
     )
-    order = {str(path.resolve()): place for place, path in enumerate(files.paths)}
+    order = {str(path.resolve()): index for index, path in enumerate(files.paths)}
     parts = frame.groupBy("__path", "__task").agg(sql.count("*").alias("n"), sql.min("__id").alias("first")).collect()
     parts.sort(key=lambda part: (order.get(_path(part["__path"]), 0), part["first"]))
     shifts, done = [], 0
@@ -171,7 +168,7 @@ def _numbered(frame: Any, files: Files) -> Any:
         done += part["n"]
     known = frame.sparkSession.createDataFrame(shifts, "__path string, __task int, __shift bigint")
     joined = frame.join(sql.broadcast(known), ["__path", "__task"])
-    return joined.withColumn("__row", sql.col("__id") + sql.col("__shift")).drop("__task", "__id", "__path", "__shift")
+    return joined.withColumn(ROW, sql.col("__id") + sql.col("__shift")).drop("__task", "__id", "__path", "__shift")
 
 
 def _path(uri: str) -> str:

@@ -1,11 +1,11 @@
 "use strict";
-/* What both pages share: elements, figures that redraw to their width, sortable tables, colours. */
+/* Shared by both pages: elements, figures that redraw to fit their width, sortable tables, colors. */
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.getElementById("main");
 const redraws = new Set();
 
-/** An element; texts are always set as text, never as markup. */
+/** Creates an element; text is always set as text, never as markup. */
 function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {
@@ -25,10 +25,10 @@ const bytes = (value) => {
   while (value >= 1024 && place < units.length - 1) { value /= 1024; place += 1; }
   return (place === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)) + " " + units[place];
 };
-/* long names lose their middle: their ends are what tells them apart */
+/* shortens long names in the middle, because they often differ at the end */
 const short = (text, length = 26) => (text.length > length ? text.slice(0, Math.ceil(length * 0.55) - 1) + "…" + text.slice(text.length - Math.floor(length * 0.45)) : text);
 const whole = (first, last, count = 8) => d3.ticks(first, last, Math.max(1, Math.min(count, last - first))).filter(Number.isInteger);
-/** A number format with as many digits as tell these values apart. */
+/** A number format with enough digits to distinguish these values. */
 const fine = (values, least = 3) => {
   const span = d3.max(values) - d3.min(values);
   return `.${span > 0 ? Math.min(8, Math.max(least, Math.ceil(-Math.log10(span)) + 1)) : least}~f`;
@@ -37,27 +37,27 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const unique = (values) => [...new Set(values)];
 const mean = (values) => d3.mean(values);
 
-/** A section with a heading, listed in the contents. */
+/** Adds a section with a heading, listed in the contents. */
 function section(id, title, ...children) {
-  const node = el("section", { id, "aria-labelledby": id + "-title" }, el("h2", { id: id + "-title" }, title), ...children);
+  const node = el("section", { id, "aria-labeledby": id + "-title" }, el("h2", { id: id + "-title" }, title), ...children);
   main.append(node);
   document.getElementById("contents").append(el("a", { href: "#" + id }, title));
   return node;
 }
 
-/** A patch of colour for a legend, in the shape of a chart's symbol where it has one. */
-function key(colour, symbol) {
-  if (!symbol) return el("i", { style: `background:${colour}` });
+/** Creates the mark of a legend entry: the chart's symbol, or a patch of color. */
+function key(color, symbol) {
+  if (!symbol) return el("i", { style: `background:${color}` });
   const svg = d3.create("svg").attr("width", 17).attr("height", 13).attr("viewBox", "-7 -6.5 17 13").attr("aria-hidden", "true");
-  svg.append("path").attr("d", d3.symbol(symbol, 70)()).attr("fill", colour);
+  svg.append("path").attr("d", d3.symbol(symbol, 70)()).attr("fill", color);
   return svg.node();
 }
 
-/** A figure whose chart is drawn to the width there is; `draw` gets that width. Returns its redraw. */
+/** Adds a figure; `draw` gets the available width and returns the chart. Returns a function that redraws it. */
 function figure(parent, { id, title, note, legend, tall = false }, draw) {
   const plot = el("div", { class: tall ? "plot tall" : "plot", tabindex: tall ? "0" : null });
   const caption = el("figcaption", {}, note ?? "");
-  const keys = el("ul", { class: "legend" }, (legend ?? []).map(([name, colour, symbol]) => el("li", {}, key(colour, symbol), name)));
+  const keys = el("ul", { class: "legend" }, (legend ?? []).map(([name, color, symbol]) => el("li", {}, key(color, symbol), name)));
   const box = el("figure", { id, "data-chart": id }, el("h3", {}, title), caption, legend ? keys : null, plot);
   parent.append(box);
   let width = 0;
@@ -72,7 +72,7 @@ function figure(parent, { id, title, note, legend, tall = false }, draw) {
   return redraw;
 }
 
-/** Chart options that all charts share. */
+/** Draws a chart with the options that all charts share. */
 function look(width, title, options) {
   return Plot.plot({
     width, marginTop: options.y?.label || options.x?.axis === "both" ? 26 : 8, marginRight: 16, marginBottom: 48, ariaLabel: title,
@@ -81,14 +81,14 @@ function look(width, title, options) {
   });
 }
 
-/** A labelled select; `change` is called with the chosen value. */
+/** Adds a labeled select; `change` is called with the chosen value. */
 function choice(parent, { id, label }, options, change) {
   const select = el("select", { id, onchange: () => change(select.value) }, options.map(([value, text]) => el("option", { value }, text)));
   parent.append(el("label", {}, label, select));
   return select;
 }
 
-/** A table whose heads sort; a column is {head, value, show, text}. */
+/** Adds a table that sorts by a click on a head; a column is {head, value, show, text}. */
 function table(parent, columns, rows, { caption, sort = null, mark = () => "" } = {}) {
   let order = sort ?? { column: -1, down: true };
   const body = el("tbody");
@@ -119,10 +119,10 @@ function table(parent, columns, rows, { caption, sort = null, mark = () => "" } 
   return (changed) => { rows = changed; fill(); };
 }
 
-/** A theme button: as the system, light, dark. Charts that read colours are drawn anew. */
+/** Sets up the theme button: system, light, dark. All charts are redrawn, since some read colors. */
 function themes() {
   const button = document.getElementById("theme");
-  const names = { "": "as the system", light: "light", dark: "dark" };
+  const names = { "": "system", light: "light", dark: "dark" };
   const set = (theme) => {
     if (theme) document.documentElement.dataset.theme = theme;
     else delete document.documentElement.dataset.theme;
@@ -139,20 +139,20 @@ function themes() {
   addEventListener("afterprint", () => set(before));
 }
 
-/** The head of the page: what it is about, in words, and what is missing. */
+/** Adds the headline, and a list of what is missing. */
 function opening(kind) {
   document.getElementById("kind").textContent = kind;
-  document.getElementById("made").textContent = "Made by " + data.made + ". This file holds everything it shows and needs no network.";
+  document.getElementById("made").textContent = "Made by " + data.made + ". This file is self-contained and needs no network.";
   main.append(el("p", { class: "headline", id: "headline" }, data.headline));
   if (data.notices.length) {
     const list = el("ul", {}, data.notices.map((line) => el("li", {}, line)));
     const many = data.notices.length > 8;
     main.append(el("div", { class: "notices", id: "notices", role: "status" }, many
-      ? el("details", {}, el("summary", {}, `Not everything is here: ${data.notices.length} things are missing.`), list) : ["Not everything is here:", list]));
+      ? el("details", {}, el("summary", {}, `Incomplete: ${data.notices.length} items are missing.`), list) : ["Incomplete:", list]));
   }
 }
 
-/** Tables of settings as TOML-like text. */
+/** Formats tables of settings as TOML-like text. */
 function settingsText(tables) {
   const lines = [];
   const walk = (path, values) => {

@@ -1,5 +1,5 @@
 "use strict";
-/* The page of a comparison: fronts, significance, widths per method, cost. */
+/* The page of a comparison: Pareto fronts, significance, widths per method, cost. */
 
 const tones = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0"];
 const signs = d3.symbolsFill;
@@ -13,7 +13,7 @@ making();
 themes();
 
 function fronts() {
-  const node = section("front", "The front of all methods", el("p", {}, "Up is more accurate, left is smaller. A dot is the mean over seeds, its bar one standard deviation; small dots are single seeds. The dashed line joins what nothing else beats at its size."));
+  const node = section("front", "The Pareto front", el("p", {}, "Higher is more accurate, further left is smaller. A large dot is the mean over seeds, its bar one standard deviation; small dots are single seeds. The dashed line is the Pareto front: no other method is better at the same size or smaller."));
   const grid = el("div", { class: data.models.length > 1 ? "grid two" : "grid" });
   node.append(grid);
   data.models.forEach((model, place) => {
@@ -32,7 +32,7 @@ function fronts() {
         Plot.ruleX(rows.filter((row) => row.auc_std !== null), { x: "embedding", y1: (row) => row.auc - row.auc_std, y2: (row) => row.auc + row.auc_std, stroke: (row) => tone.get(row.method), strokeOpacity: 0.6 }),
         Plot.dot(single, { x: "embedding", y: "auc", r: 1.8, fill: (one) => tone.get(one.method), fillOpacity: 0.55 }),
         Plot.dot(rows, { x: "embedding", y: "auc", r: 5.5, symbol: (row) => sign.get(row.method), fill: (row) => tone.get(row.method), stroke: "var(--card)", strokeWidth: 0.8,
-          title: (row) => `${row.method} at ${row.budget}\n${number(row.embedding)} embedding parameters\ntest AUC ${auc(row.auc)}${row.auc_std === null ? "" : " ± " + auc(row.auc_std)}, ${row.seeds.length} seeds\nsearch ${row.search_share.toFixed(2)} of one training${row.front ? "\non the front" : ""}` }),
+          title: (row) => `${row.method} at ${row.budget}\n${number(row.embedding)} embedding parameters\ntest AUC ${auc(row.auc)}${row.auc_std === null ? "" : " ± " + auc(row.auc_std)}, ${row.seeds.length} seeds\nsearch time ${row.search_share.toFixed(2)} x one training${row.front ? "\non the front" : ""}` }),
         Plot.dot([full], { x: "embedding", y: "auc", r: 6, symbol: d3.symbolDiamond, fill: "currentColor", title: () => `full model\n${number(full.embedding)} embedding parameters\ntest AUC ${auc(full.auc)}` }),
         Plot.text([full], { x: "embedding", y: "auc", text: () => "full model", dy: -14, textAnchor: "end", dx: 14, fontWeight: 600, stroke: "var(--card)", strokeWidth: 4, fill: "currentColor" }),
       ],
@@ -43,8 +43,8 @@ function fronts() {
 
 function significance() {
   const seeds = d3.max(data.rows, (row) => row.seeds.length);
-  const node = section("table", "Against the baseline", el("p", {}, !data.comparisons ? `No row shares two seeds with ${data.baseline}, so nothing can be tested yet.` : `Every row is tested against ${data.baseline} at the same budget and model, over the seeds that both have; p-values are two-sided and corrected for all ${data.comparisons} comparisons (Holm).`
-    + (seeds < 6 ? ` With ${seeds} seed${seeds > 1 ? "s" : ""} Wilcoxon's test cannot go below p = ${(2 / 2 ** seeds).toFixed(2)}, so read it as a hint.` : "")));
+  const node = section("table", "Against the baseline", el("p", {}, !data.comparisons ? `No row shares at least two seeds with ${data.baseline}, so there are no tests yet.` : `Every row is tested against ${data.baseline} at the same budget and model, over their common seeds; p-values are two-sided and corrected for all ${data.comparisons} comparisons (Holm).`
+    + (seeds < 6 ? ` With ${seeds} seed${seeds > 1 ? "s" : ""} the smallest possible p of Wilcoxon's test is ${(2 / 2 ** seeds).toFixed(2)}.` : "")));
   const p = (value) => (value < 0.001 ? "<0.001" : value.toFixed(3));
   const pick = (get) => ({ value: (row) => (row.test ? get(row.test) : Infinity) });
   const columns = [
@@ -53,7 +53,7 @@ function significance() {
     { head: "test AUC", value: (row) => row.auc, show: (row) => auc(row.auc) + (row.auc_std === null ? "" : " ± " + auc(row.auc_std)) },
     { head: "log loss", value: (row) => row.log_loss, show: (row) => auc(row.log_loss) },
     { head: "embedding", value: (row) => row.embedding, show: (row) => number(row.embedding) },
-    { head: "to " + data.baseline, ...pick((test) => -test.difference), show: (row) => (row.test ? (row.test.difference < 0 ? "−" : "+") + Math.abs(row.test.difference).toFixed(4) : "–") },
+    { head: "vs. " + data.baseline, ...pick((test) => -test.difference), show: (row) => (row.test ? (row.test.difference < 0 ? "−" : "+") + Math.abs(row.test.difference).toFixed(4) : "–") },
     { head: "t-test p", ...pick((test) => test.t_holm), show: (row) => (row.test ? p(row.test.t_holm) : "–") },
     { head: "Wilcoxon p", ...pick((test) => test.wilcoxon_holm), show: (row) => (row.test ? p(row.test.wilcoxon_holm) : "–") },
     { head: "seeds", value: (row) => row.seeds.length },
@@ -64,7 +64,7 @@ function significance() {
 }
 
 function heat() {
-  const node = section("widths", "Where each method puts its columns", el("p", {}, "Mean kept width of every field over the seeds. Dark is wide; 0 means the field is no longer embedded."));
+  const node = section("widths", "Width of each field, by method", el("p", {}, "Mean kept width of every field over the seeds. Darker is wider; a field of width 0 has no embedding."));
   const controls = el("div", { class: "controls" });
   node.append(controls);
   const state = { model: data.models[0], budget: data.budgets[0], sort: "place" };
@@ -96,15 +96,15 @@ function heat() {
 }
 
 function price() {
-  const node = section("cost", "Search cost beside accuracy", el("p", {}, `Cost is search time as a share of one plain training of the full model, with ${data.jobs} process${data.jobs > 1 ? "es" : ""} at work${data.device ? ` on ${data.device}` : ""}. A method that needs the pretrained model also needs that training.`));
+  const node = section("cost", "Cost and accuracy", el("p", {}, `Time is given as a multiple of one plain training of the full model, with ${data.jobs} process${data.jobs > 1 ? "es" : ""} running${data.device ? ` on ${data.device}` : ""}. A method that starts from the pretrained model also needs that training.`));
   const grid = el("div", { class: data.models.length > 1 ? "grid two" : "grid" });
   node.append(grid);
   data.models.forEach((model, place) => {
     const rows = data.rows.filter((row) => row.model === model);
     if (!rows.length) return;
-    figure(grid, { id: `chart-cost-${place}`, title: `${model}: test AUC against everything spent`, legend: legend.filter(([name]) => rows.some((row) => row.method === name)) }, (width) => look(width, `${model}: test AUC against everything spent`, {
-      height: 340, marginLeft: 62, x: { label: "pretraining where used, search and retraining, in plain trainings", grid: true, zero: true, insetRight: 12 }, y: { label: "test AUC", grid: true, nice: true, tickFormat: fine(rows.map((row) => row.auc)) },
-      marks: [Plot.dot(rows, { x: "total_share", y: "auc", r: 5, symbol: (row) => sign.get(row.method), fill: (row) => tone.get(row.method), title: (row) => `${row.method} at ${row.budget}\ntest AUC ${auc(row.auc)}\n${row.total_share.toFixed(2)} plain trainings, search ${seconds(row.search_seconds)}` })],
+    figure(grid, { id: `chart-cost-${place}`, title: `${model}: test AUC against total time`, legend: legend.filter(([name]) => rows.some((row) => row.method === name)) }, (width) => look(width, `${model}: test AUC against total time`, {
+      height: 340, marginLeft: 62, x: { label: "pretraining if used, search and retraining, in multiples of one training", grid: true, zero: true, insetRight: 12 }, y: { label: "test AUC", grid: true, nice: true, tickFormat: fine(rows.map((row) => row.auc)) },
+      marks: [Plot.dot(rows, { x: "total_share", y: "auc", r: 5, symbol: (row) => sign.get(row.method), fill: (row) => tone.get(row.method), title: (row) => `${row.method} at ${row.budget}\ntest AUC ${auc(row.auc)}\n${row.total_share.toFixed(2)} x one training, search ${seconds(row.search_seconds)}` })],
       symbol: { type: "identity" },
     }));
   });
@@ -114,7 +114,7 @@ function price() {
     { head: "test AUC", value: (row) => row.auc, show: (row) => auc(row.auc) },
     { head: "search", value: (row) => row.search_seconds, show: (row) => seconds(row.search_seconds) },
     { head: "search / training", value: (row) => row.search_share, show: (row) => row.search_share.toFixed(2) },
-    { head: "all / training", value: (row) => row.total_share, show: (row) => row.total_share.toFixed(2) },
+    { head: "total / training", value: (row) => row.total_share, show: (row) => row.total_share.toFixed(2) },
     { head: "search memory", value: (row) => row.search_memory, show: (row) => bytes(row.search_memory) },
     { head: "needs pretraining", value: (row) => (row.uses_pretrained ? 1 : 0), show: (row) => (row.uses_pretrained ? "yes" : "no") },
   ];
@@ -123,7 +123,7 @@ function price() {
 }
 
 function making() {
-  section("making", "How it was made",
+  section("making", "Settings and versions",
     el("p", { class: "note" }, Object.entries(data.versions).map(([name, version]) => `${name} ${version}`).join(", ")),
     el("h3", {}, "Settings"), el("pre", { id: "settings" }, settingsText(data.settings)));
 }

@@ -1,5 +1,5 @@
 "use strict";
-/* The page of a run: what came out. Widths, accuracy against size, curves, cost. */
+/* The page of a run: its results. Widths, accuracy against size, learning curves, cost. */
 
 const budgets = unique(data.results.map((result) => result.budget));
 const seeds = unique(data.results.map((result) => result.seed));
@@ -33,7 +33,7 @@ function cards() {
   }
   main.append(row);
   main.append(el("p", { class: "note" }, (seeds.length > 1 ? `Means over ${seeds.length} seeds. ` : "One seed. ")
-    + `The sentence above speaks of the smallest budget whose validation AUC is within ${data.close} of the best budget's. Stored sizes count four bytes a number. Test rows are read once, at the end.`));
+    + `The sentence above describes the smallest model whose validation AUC is within ${data.close} of the best. Stored sizes assume four bytes per parameter. The test split is read once, at the end.`));
 }
 
 function widthRows(budget, seed) {
@@ -45,7 +45,7 @@ function widthRows(budget, seed) {
 }
 
 function widths() {
-  const node = section("widths", "Where the columns went", el("p", {}, "Each field's embedding width in the full model and in the compact one. A field at 0 is no longer embedded."));
+  const node = section("widths", "Width of each field", el("p", {}, "Each field's embedding width in the full and the compact model. A field of width 0 has no embedding."));
   const controls = el("div", { class: "controls" });
   node.append(controls);
   const state = { budget: data.chosen, seed: seeds.length > 1 ? "" : String(seeds[0]), sort: "saving", find: "" };
@@ -67,7 +67,7 @@ function widths() {
   const redraw = figure(node, { id: "chart-widths", title: "Width of each field, before and after", tall: data.fields.length > 30, legend: [["full model", "var(--before)"], ["compact model", "var(--kept)"]] }, (width) => {
     const found = rows(), names = new Map(found.map((row) => [row.place, row.name]));
     const step = found.length > 100 ? 15 : 22, left = Math.min(width * 0.36, 16 + 7 * d3.max(found, (row) => Math.min(26, row.name.length)) || 60);
-    if (!found.length) return el("p", {}, "No field has that in its name.");
+    if (!found.length) return el("p", {}, "No field name contains this text.");
     return look(width, "Width of each field before and after", {
       height: found.length * step + 66, marginLeft: left, marginRight: width < 520 ? 76 : 180,
       x: { label: "columns", grid: true, tickFormat: "d", ticks: whole(0, d3.max(found, (row) => row.before)), axis: found.length > 30 ? "both" : "bottom" },
@@ -81,7 +81,7 @@ function widths() {
       ],
     });
   });
-  const all = el("details", {}, el("summary", {}, "The same as a table"));
+  const all = el("details", {}, el("summary", {}, "Show as a table"));
   node.append(all);
   const refill = table(all, [
     { head: "field", value: (row) => row.name, text: true },
@@ -93,7 +93,7 @@ function widths() {
 }
 
 function front() {
-  const node = section("front", "Accuracy against size", el("p", {}, "Every dot is one seed; the bar spans the seeds, the line joins their means. The full model stands at the right."));
+  const node = section("front", "Accuracy against size", el("p", {}, "Every dot is one seed; the bar is the range over seeds, the line joins the means. The full model is at the right."));
   const points = data.results.map((r) => ({ label: r.budget, seed: r.seed, x: r.compact.embedding, y: r.compact.auc, columns: r.compact.columns, kind: "compact" }))
     .concat(data.results.filter((r) => r.budget === budgets[0]).map((r) => ({ label: "full model", seed: r.seed, x: r.full.embedding, y: r.full.auc, columns: r.full.columns, kind: "full" })));
   const groups = d3.groups(points, (p) => p.label).map(([label, group]) => ({
@@ -112,7 +112,7 @@ function front() {
       Plot.ruleX(groups, { x: "x", y1: "low", y2: "high", stroke: "var(--soft)", strokeWidth: 2 }),
       Plot.dot(points, { x: "x", y: "y", r: 4.5, fill: (p) => (p.kind === "full" ? "var(--dropped)" : "var(--kept)"), fillOpacity: 0.75,
         title: (p) => `${p.label}, seed ${p.seed}\n${number(p.x)} embedding parameters, ${p.columns} columns\ntest AUC ${auc(p.y)}` }),
-      // neighbours' names stand above and below in turn, so that they do not cover each other
+      // labels alternate above and below, so that neighbors do not overlap
       Plot.text(groups.filter((_, place) => place % 2 === 0), { x: "x", y: "high", text: "label", dy: -14, ...names }),
       Plot.text(groups.filter((_, place) => place % 2 === 1), { x: "x", y: "low", text: "label", dy: 15, ...names }),
     ],
@@ -133,9 +133,9 @@ function front() {
 
 function curves() {
   const stages = unique(data.stages.map((stage) => stage.stage));
-  const node = section("curves", "Training, stage by stage", el("p", {}, "Epoch 0 is the model as the stage received it. Validation rows only."));
+  const node = section("curves", "Learning curves of each stage", el("p", {}, "Epoch 0 is the model before the stage's first epoch. AUC is measured on the validation split."));
   const all = unique(data.stages.map((stage) => stage.budget ?? "all budgets"));
-  const colours = new Map(all.map((name, place) => [name, name === "all budgets" ? "var(--soft)" : shades(all.length)[place]]));
+  const colors = new Map(all.map((name, place) => [name, name === "all budgets" ? "var(--soft)" : shades(all.length)[place]]));
   const grid = el("div", { class: "grid three" });
   node.append(grid);
   for (const [key, label] of [["auc", "validation AUC"], ["loss", "training loss"]]) {
@@ -146,13 +146,13 @@ function curves() {
       if (!lines.length) continue;
       const names = unique(lines.map((line) => line.group));
       const last = d3.max(lines, (line) => line.place);
-      figure(grid, { id: `chart-${stage}-${key}`, title: `${stage}: ${label}`, legend: names.map((name) => [name === "all budgets" ? "one for all budgets" : name, colours.get(name)]) }, (width) => look(width, `${stage}: ${label}`, {
+      figure(grid, { id: `chart-${stage}-${key}`, title: `${stage}: ${label}`, legend: names.map((name) => [name === "all budgets" ? "one for all budgets" : name, colors.get(name)]) }, (width) => look(width, `${stage}: ${label}`, {
         height: 220, marginLeft: 54,
         x: { label: "epoch", ticks: whole(d3.min(lines, (line) => line.place), last), tickFormat: "d" },
         y: { label: null, grid: true, nice: true, ticks: 5, tickFormat: fine(lines.map((line) => line.y), 2) },
         marks: [
-          Plot.line(lines, { x: "place", y: "y", z: "z", stroke: (line) => colours.get(line.group), strokeWidth: 1.6, strokeOpacity: 0.85 }),
-          Plot.dot(lines, { x: "place", y: "y", r: 2.4, fill: (line) => colours.get(line.group), title: (line) => `${line.group}, seed ${line.seed}, epoch ${line.place}\n${label} ${line.y.toFixed(4)}` }),
+          Plot.line(lines, { x: "place", y: "y", z: "z", stroke: (line) => colors.get(line.group), strokeWidth: 1.6, strokeOpacity: 0.85 }),
+          Plot.dot(lines, { x: "place", y: "y", r: 2.4, fill: (line) => colors.get(line.group), title: (line) => `${line.group}, seed ${line.seed}, epoch ${line.place}\n${label} ${line.y.toFixed(4)}` }),
         ],
       }));
     }
@@ -160,25 +160,25 @@ function curves() {
 }
 
 function parameters() {
-  const node = section("parameters", "What the models store", el("p", {}, "Embedding tables are what the budget speaks of. Dense layers shrink with them; first-order weights are not masked and stand outside the budget."));
+  const node = section("parameters", "Parameters", el("p", {}, "The budget applies to the embedding tables. Dense layers shrink with them; first-order weights are not masked and do not count toward the budget."));
   const kinds = [["embedding", "embedding tables", "var(--kept)"], ["dense", "dense layers", "var(--dense)"], ["first_order", "first-order weights", "var(--linear)"]];
   const shown = kinds.filter(([key]) => data.results.some((r) => r.full[key] || r.compact[key]));
   const models = [["full model", data.results.filter((r) => r.budget === budgets[0]).map((r) => r.full)],
     ...budgets.map((budget) => [budget, data.results.filter((r) => r.budget === budget).map((r) => r.compact)])];
-  const bars = models.flatMap(([model, sizes]) => shown.map(([key, name, colour]) => ({ model, name, colour, value: mean(sizes.map((size) => size[key])) })));
+  const bars = models.flatMap(([model, sizes]) => shown.map(([key, name, color]) => ({ model, name, color, value: mean(sizes.map((size) => size[key])) })));
   const totals = models.map(([model, sizes]) => ({ model, value: mean(sizes.map((size) => size.all)) }));
-  figure(node, { id: "chart-parameters", title: "Parameters of each model", legend: shown.map(([, name, colour]) => [name, colour]) }, (width) => look(width, "Parameters of each model", {
+  figure(node, { id: "chart-parameters", title: "Parameters of each model", legend: shown.map(([, name, color]) => [name, color]) }, (width) => look(width, "Parameters of each model", {
     height: models.length * 34 + 70, marginLeft: Math.min(width * 0.36, 20 + 7 * d3.max(models, ([name]) => name.length)), marginRight: 92,
     x: { label: "parameters", grid: true, tickFormat: "~s", ticks: width < 640 ? 4 : 8 }, y: { domain: models.map(([name]) => name), label: null, tickSize: 0 },
     marks: [
-      Plot.barX(bars, Plot.stackX({ x: "value", y: "model", z: "name", fill: "colour", title: (bar) => `${bar.model}: ${bar.name} ${number(bar.value)}` })),
+      Plot.barX(bars, Plot.stackX({ x: "value", y: "model", z: "name", fill: "color", title: (bar) => `${bar.model}: ${bar.name} ${number(bar.value)}` })),
       Plot.text(totals, { x: "value", y: "model", text: (bar) => number(bar.value), dx: 6, textAnchor: "start" }),
     ],
   }));
 }
 
 function cost() {
-  const node = section("cost", "What it cost", el("p", {}, `Time and peak memory of each stage${data.device ? ` on ${data.device}` : ""}; one pretraining serves all budgets of a seed. Memory is the peak of resident memory on a CPU, of allocated memory on a GPU.`));
+  const node = section("cost", "Cost", el("p", {}, `Time and peak memory of each stage${data.device ? ` on ${data.device}` : ""}; all budgets of a seed share one pretraining. Memory is peak resident memory on a CPU, peak allocated memory on a GPU.`));
   const rows = data.stages.map((one) => ({ ...one, label: one.stage + (one.budget ? " " + one.budget : "") }));
   const labels = unique(rows.map((row) => row.label));
   const bars = labels.map((label) => ({ label, seconds: mean(rows.filter((r) => r.label === label).map((r) => r.seconds)), memory: d3.max(rows.filter((r) => r.label === label), (r) => r.memory) / 2 ** 20 }));
@@ -198,7 +198,7 @@ function cost() {
 
 function making() {
   const lines = (texts) => texts.join("\n") || "not recorded";
-  const node = section("making", "How it was made");
+  const node = section("making", "Commands, settings and versions");
   node.append(
     el("h3", {}, "Commands"), el("pre", { id: "commands" }, lines(data.commands)),
     el("p", { class: "note" }, `Seeds: ${unique(data.stages.map((stage) => stage.seed)).join(", ")}. ${data.data ? `Dataset fingerprint: ${data.data}. ` : ""}`

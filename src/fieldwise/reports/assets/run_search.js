@@ -1,5 +1,5 @@
 "use strict";
-/* The page of a run: how the search went, moment by moment, and how alike columns are. */
+/* The page of a run: the search over time, and the similarity of columns. */
 
 function searchSections() {
   dynamics();
@@ -7,14 +7,14 @@ function searchSections() {
 }
 
 function dynamics() {
-  const node = section("dynamics", "How the search went");
+  const node = section("dynamics", "The search over time");
   if (!data.searches.length) {
-    node.append(el("p", {}, "No search here leaves a trace: it is not complete, or the method chooses without a gate."));
+    node.append(el("p", {}, "There is no trace of a search: it is not complete, or its method has no gate."));
     return;
   }
-  node.append(el("p", {}, "Every column has a score, which each step moves; the best that fit the budget are kept. "
-    + (data.settings.search?.name === "ham" ? "A column is live while its score is above zero, and a wind pushes all scores down while more is live than the budget allows, up while less is. " : "")
-    + "Move the slider to see scores and widths at a moment."));
+  node.append(el("p", {}, "Every column has a score, which each step updates; the best columns that fit the budget are kept. "
+    + (data.settings.search?.name === "ham" ? "A column is live while its score is above zero. A term common to all scores decreases them while the live columns exceed the budget, and increases them otherwise. " : "")
+    + "Move the slider to see the scores and widths at a step."));
   const controls = el("div", { class: "controls" });
   node.append(controls);
   const title = (s) => `${s.budget}, seed ${s.seed}` + (data.searches.some((o) => o.part) ? `, part ${s.part + 1}` : "");
@@ -32,12 +32,12 @@ function dynamics() {
   controls.append(el("label", { class: "wide" }, el("span", {}, "Time: ", words), slider));
   const unit = (s) => (s.unit === "columns" ? "columns" : s.unit);
   const legend = [["kept at the end", "var(--kept)"], ["dropped at the end", "var(--dropped)"]];
-  const colour = (s, place) => (s.kept[place] ? "var(--kept)" : "var(--dropped)");
+  const color = (s, place) => (s.kept[place] ? "var(--kept)" : "var(--dropped)");
   const upper = el("div", { class: "grid two" }), lower = el("div", { class: "grid two" });
   node.append(upper, lower);
   const rules = new Map();
 
-  /** A dashed line at the chosen step, moved without drawing the chart anew. */
+  /** Adds a dashed line at the chosen step, which moves without redrawing the chart. */
   function rule(key, chart) {
     const x = chart.scale("x"), svg = chart.tagName === "svg" ? chart : chart.querySelector("svg");
     const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
@@ -50,9 +50,9 @@ function dynamics() {
     return chart;
   }
 
-  const redrawScores = figure(upper, { id: "chart-scores", title: "Every column's score over time, against zero", legend }, (width, caption) => {
+  const redrawScores = figure(upper, { id: "chart-scores", title: "Score of every column over time", legend }, (width, caption) => {
     const s = search;
-    caption.textContent = s.owners.length < s.columns ? `${s.owners.length} of ${s.columns} columns are drawn, evenly from the best to the worst.` : `All ${s.columns} columns.`;
+    caption.textContent = s.owners.length < s.columns ? `${s.owners.length} of ${s.columns} columns are drawn, evenly spaced by final rank.` : `All ${s.columns} columns.`;
     const points = s.owners.flatMap((_, column) => s.moments.map((step, place) => ({ step, score: s.scores[column][place] * s.scale, column })));
     return rule("scores", look(width, "Score of every column over time", {
       height: 300, marginLeft: 54, x: { label: "steps", tickFormat: "~s", ticks: 6 }, y: { label: "score", grid: true, nice: true, tickFormat: "~r", ticks: 6 },
@@ -60,14 +60,14 @@ function dynamics() {
         Plot.line(points.filter((p) => !s.kept[p.column]), { x: "step", y: "score", z: "column", stroke: "var(--dropped)", strokeWidth: 1, strokeOpacity: s.owners.length > 60 ? 0.45 : 0.8 }),
         Plot.ruleY([0], { stroke: "currentColor", strokeWidth: 1 }),
         Plot.line(points.filter((p) => s.kept[p.column]), { x: "step", y: "score", z: "column", stroke: "var(--kept)", strokeWidth: 1.3, strokeOpacity: 0.9 }),
-        s.moments.length < 4 ? Plot.dot(points, { x: "step", y: "score", r: 2.5, fill: (p) => colour(s, p.column) }) : null,
+        s.moments.length < 4 ? Plot.dot(points, { x: "step", y: "score", r: 2.5, fill: (p) => color(s, p.column) }) : null,
       ],
     }));
   });
 
-  const redrawLive = figure(upper, { id: "chart-live", title: "What is live, against the target", legend: [["live", "var(--kept)"], ["target", "var(--dropped)"]] }, (width, caption) => {
+  const redrawLive = figure(upper, { id: "chart-live", title: "Live cost against the target", legend: [["live", "var(--kept)"], ["target", "var(--dropped)"]] }, (width, caption) => {
     const s = search;
-    caption.textContent = `Target ${number(s.limit)} ${unit(s)}; a masked column came back ${number(s.reactivated)} times. The search ends by keeping exactly the best columns that fit.`;
+    caption.textContent = `Target ${number(s.limit)} ${unit(s)}; masked columns were re-activated ${number(s.reactivated)} times. At the end, the search keeps exactly the best columns that fit.`;
     const points = s.at.map((step, place) => ({ step, value: s.cost[place] }));
     return rule("live", look(width, "Live count over time against the target", {
       height: 300, marginLeft: 54, x: { label: "steps", tickFormat: "~s", ticks: 6 }, y: { label: "live " + unit(s), grid: true, zero: true, tickFormat: "~s", ticks: 6 },
@@ -79,26 +79,26 @@ function dynamics() {
   });
 
   const many = data.fields.length > 30;
-  const redrawNow = figure(lower, { id: "chart-moment", title: "Scores at this moment, field by field", legend, tall: many }, (width) => {
+  const redrawNow = figure(lower, { id: "chart-moment", title: "Scores at this step, by field", legend, tall: many }, (width) => {
     const s = search;
     const left = Math.min(width * 0.36, 18 + 7 * d3.max(data.fields, (field) => Math.min(22, field.name.length)));
     const points = s.owners.map((owner, column) => ({ owner, score: s.scores[column][moment] * s.scale, column }));
-    return look(width, "Score of every column at the chosen moment", {
+    return look(width, "Score of every column at the chosen step", {
       height: data.fields.length * (many ? 15 : 26) + 68, marginLeft: left,
       x: { label: "score", grid: true, tickFormat: "~r", ticks: width < 400 ? 4 : 6, axis: many ? "both" : "bottom", domain: d3.extent([0, ...points.map((p) => p.score)]), nice: true },
       y: { domain: d3.range(data.fields.length), label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j].name, Math.floor(left / 7.2)) },
       marks: [
         Plot.ruleX([0], { stroke: "currentColor", strokeWidth: 1.3 }),
-        Plot.tickX(d3.sort(points, (p) => s.kept[p.column]), { x: "score", y: "owner", stroke: (p) => colour(s, p.column), strokeWidth: 2, strokeOpacity: 0.8, insetTop: 2, insetBottom: 2 }),
+        Plot.tickX(d3.sort(points, (p) => s.kept[p.column]), { x: "score", y: "owner", stroke: (p) => color(s, p.column), strokeWidth: 2, strokeOpacity: 0.8, insetTop: 2, insetBottom: 2 }),
       ],
     });
   });
 
-  const redrawWidths = figure(lower, { id: "chart-moment-widths", title: "Widths if the search ended at this moment", tall: many, legend: [["at this moment", "var(--kept)"], ["at the end", "var(--ink)"]] }, (width) => {
+  const redrawWidths = figure(lower, { id: "chart-moment-widths", title: "Widths if the search ended at this step", tall: many, legend: [["at this step", "var(--kept)"], ["at the end", "var(--ink)"]] }, (width) => {
     const s = search, now = s.widths[moment] ?? [], end = s.widths.at(-1) ?? [];
     const left = Math.min(width * 0.36, 18 + 7 * d3.max(data.fields, (field) => Math.min(22, field.name.length)));
     const bars = data.fields.map((_, j) => ({ j, now: now[j] ?? 0, end: end[j] ?? 0 }));
-    return look(width, "Widths at the chosen moment", {
+    return look(width, "Widths at the chosen step", {
       height: data.fields.length * (many ? 15 : 26) + 68, marginLeft: left, marginRight: 40,
       x: { label: "columns", grid: true, domain: [0, Math.max(1, d3.max(s.widths.flat()) ?? 1)], tickFormat: "d", ticks: whole(0, Math.max(1, d3.max(s.widths.flat()) ?? 1)), axis: many ? "both" : "bottom" },
       y: { domain: d3.range(data.fields.length), label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j].name, Math.floor(left / 7.2)) },
@@ -121,15 +121,15 @@ function dynamics() {
 }
 
 function cosines() {
-  const node = section("cosines", "How alike columns are");
+  const node = section("cosines", "Similarity of columns");
   const panels = data.cosines;
   const usable = data.fields.map((_, j) => j).filter((j) => panels.some((panel) => panel.fields[j] && panel.fields[j].width > 1));
   if (!usable.length) {
-    node.append(el("p", {}, panels.length ? "No field has two columns to compare." : "No pretrained tables are here to compare."));
+    node.append(el("p", {}, panels.length ? "No field has two columns to compare." : "There are no pretrained tables to compare."));
     return;
   }
-  node.append(el("p", {}, "Cosine similarity between the columns of one pretrained table: 0 where two columns say different things, 1 or −1 where they repeat each other. Orthogonality keeps them apart before the search chooses."));
-  if (panels.length === 1) node.append(el("p", { class: "note" }, `This run's pretraining is ${panels[0].label}. To see both beside each other, make the report with --against and a run folder whose pretrain.regularity.strength ${panels[0].label.startsWith("without") ? "is above 0" : "is 0"}.`));
+  node.append(el("p", {}, "Cosine similarity between the columns of one pretrained table: 0 if two columns are orthogonal, 1 or −1 if one is a multiple of the other. The orthogonality term keeps columns dissimilar before the search selects among them."));
+  if (panels.length === 1) node.append(el("p", { class: "note" }, `This run was pretrained ${panels[0].label}. To see both, make the report with --against and a run folder whose pretrain.regularity.strength ${panels[0].label.startsWith("without") ? "is above 0" : "is 0"}.`));
   const size = (panel, j) => { const upper = panel.fields[j]?.upper ?? []; return upper.length ? mean(upper.map((value) => Math.abs(value) / 100)) : null; };
   const controls = el("div", { class: "controls" });
   node.append(controls);
@@ -141,8 +141,8 @@ function cosines() {
   panels.forEach((panel, place) => {
     redraw.push(figure(grid, { id: `chart-cosines-${place}`, title: `Pretrained ${panel.label}, seed ${panel.seed}` }, (width, caption) => {
       const field = panel.fields[chosen];
-      if (!field || field.width < 2) { caption.textContent = ""; return el("p", {}, `${data.fields[chosen].name} has no two columns here.`); }
-      caption.textContent = `${data.fields[chosen].name}: mean size of the cosines ${size(panel, chosen).toFixed(2)}.`;
+      if (!field || field.width < 2) { caption.textContent = ""; return el("p", {}, `${data.fields[chosen].name} has fewer than two columns.`); }
+      caption.textContent = `${data.fields[chosen].name}: mean absolute cosine ${size(panel, chosen).toFixed(2)}.`;
       const cells = [];
       let at = 0;
       for (let a = 0; a < field.width; a += 1) {
@@ -163,9 +163,9 @@ function cosines() {
   });
   const dots = panels.flatMap((panel, place) => usable.map((j) => ({ j, place, value: size(panel, j) })).filter((dot) => dot.value !== null));
   const tones = ["var(--kept)", "var(--dropped)"];
-  redraw.push(figure(grid, { id: "chart-cosines-all", title: "Mean size of the cosines, every field", tall: usable.length > 30, legend: panels.map((panel, place) => [panel.label, tones[place]]) }, (width) => {
+  redraw.push(figure(grid, { id: "chart-cosines-all", title: "Mean absolute cosine of every field", tall: usable.length > 30, legend: panels.map((panel, place) => [panel.label, tones[place]]) }, (width) => {
     const left = Math.min(width * 0.36, 18 + 7 * d3.max(usable, (j) => Math.min(22, data.fields[j].name.length)));
-    return look(width, "Mean size of the cosines of every field", {
+    return look(width, "Mean absolute cosine of every field", {
       height: usable.length * (usable.length > 30 ? 15 : 26) + 68, marginLeft: left, marginRight: 40,
       x: { label: "mean |cosine|", grid: true, axis: usable.length > 30 ? "both" : "bottom", domain: [0, Math.max(0.1, d3.max(dots, (dot) => dot.value))], nice: true, ticks: 5 },
       y: { domain: usable, label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j].name, Math.floor(left / 7.2)) },

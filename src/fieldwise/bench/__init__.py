@@ -1,0 +1,1 @@
+"""Benchmarks serving: the compact model against the full one."""

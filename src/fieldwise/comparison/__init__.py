@@ -1,0 +1,1 @@
+"""A comparison of searches: settings, cells, scheduler, results."""

@@ -1,0 +1,119 @@
+"""Compares searches under one protocol: the same rows, pretrained models and early stopping, and one test per cell.
+
+    settings.toml                          resolved settings
+    dataset/                               encoded rows
+    <model>/seed-0/pretrain/               the full model, shared by all methods
+    <model>/<method>/seed-0/...            its own run folder: search, retrain, compact
+    comparison.json, comparison.md         every cell, and the statistics over them
+    report.html                            the same as a page
+
+A cell is one method at one budget, on one model, with one seed. Cells that are complete are skipped, cells that failed
+run again with the same command.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import tomli_w
+
+from fieldwise.comparison.cells import Unit, Work, failure, job_of
+from fieldwise.comparison.scheduler import outcomes
+from fieldwise.comparison.settings import CompareInput, CompareSettings
+from fieldwise.core.comparison import CellRecord, Comparison
+from fieldwise.core.files import write_json, write_text
+from fieldwise.core.lock import exclusive
+from fieldwise.core.records import RunRecord, StageRecord
+from fieldwise.core.watcher import Watcher
+from fieldwise.data.store import Dataset
+from fieldwise.pipeline.folder import check_stages, read_record
+from fieldwise.pipeline.stages import prepare
+from fieldwise.reports import write
+from fieldwise.reports.comparison.statistics import summarize
+from fieldwise.reports.comparison.tables import markdown
+from fieldwise.train.task import choose_device
+
+
+def compare(
+    settings: CompareInput,
+    out: Path | str,
+    jobs: int = 1,
+    minutes: float | None = None,
+    watcher: Watcher | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Runs every incomplete cell, and writes and returns the comparison over all complete ones.
+
+    `settings` is a `CompareSettings`, a dict of the tables of a settings file, or the path of a TOML file. `jobs`
+    cells run in parallel, each in its own process. After `minutes`, no further cell starts; the same call resumes.
+    `say` receives one line per cell.
+    """
+    settings, out = CompareSettings.of(settings), Path(out)
+    started, watcher = time.monotonic(), watcher or Watcher()
+    with exclusive(out):  # worker processes run under this lock
+        work = _open(settings, out, watcher)
+        units = list(_units(settings, out))
+        limit = None if minutes is None else started + 60 * minutes
+        with closing(outcomes(work, units, jobs, limit)) as ended:
+            for done, (unit, error) in enumerate(ended, start=1):
+                say(f"{done} of {len(units)}: {unit}: {'complete' if error is None else f'failed: {error}'}")
+                watcher.rows("compare", done, len(units))
+        found = gather(settings, out, jobs)
+        write_json(out / "comparison.json", found.to_json())
+        write_text(out / "comparison.md", markdown(found))
+        write.html(out)
+    return found
+
+
+def gather(settings: CompareSettings, out: Path, jobs: int = 1) -> Comparison:
+    """The comparison over the cells of a folder; `jobs` is recorded in it."""
+    return summarize(list(_cells(settings, out)), settings.compare.baseline, jobs, settings.values())
+
+
+def _open(settings: CompareSettings, out: Path, watcher: Watcher) -> Work:
+    """Checks everything that can be checked before any work, and opens or prepares the dataset."""
+    shared = settings.shared
+    choose_device(shared.run.device)
+    given = shared.run.dataset
+    data = Dataset.open(given) if given else prepare(shared, out / "dataset", watcher)
+    for pair in settings.runs:
+        check_stages(job_of(settings, out, pair), data)
+    write_text(out / "settings.toml", tomli_w.dumps(settings.values()))
+    return Work(settings, out, data.folder)
+
+
+def _units(settings: CompareSettings, out: Path) -> Iterator[Unit]:
+    """The incomplete units, seed by seed, so that a comparison that stops early has complete seeds."""
+    run = settings.shared.run
+    for seed in run.seeds:
+        for model in settings.compare.models:
+            units = [Unit(model, seed, m, budget) for budget in run.budgets for m in settings.compare.methods]
+            yield from (unit for unit in (Unit(model, seed), *units) if not unit.done(settings, out))
+
+
+def _cells(settings: CompareSettings, out: Path) -> Iterator[CellRecord]:
+    run = settings.shared.run
+    for model, method in settings.runs:
+        job = job_of(settings, out, (model, method))
+        for budget in run.budgets:
+            for seed in run.seeds:
+                unit = Unit(model, seed, method, budget)
+                error = failure(settings, out, unit)
+                record = memory = None
+                if unit.done(settings, out):
+                    home = job.seed_folder(seed)
+                    record = read_record(RunRecord, home / "retrain" / budget.slug / "record.json")
+                    stage = read_record(StageRecord, home / "search" / budget.slug / "record.json")
+                    memory = stage.peak_memory
+                yield CellRecord(
+                    model=model,
+                    method=method,
+                    budget=str(budget),
+                    seed=seed,
+                    state="complete" if record else "failed" if error else "open",
+                    error=None if record else error,
+                    uses_pretrained=job.settings.search.uses_pretrained or job.settings.retrain.distil > 0,
+                    search_memory=memory,
+                    record=record,
+                )

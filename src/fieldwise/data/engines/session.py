@@ -1,0 +1,40 @@
+"""The interface between the shared expressions and one engine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from fieldwise.data.source import Files
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+ROW: Final = "__row"
+"""Column with the number of a row, counted from 0 over all files in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row of text with a wrong number of columns, or with bytes that are not UTF-8."""
+
+    path: str
+    line: int | None
+    text: str
+    reason: str
+
+
+class Session(Protocol):
+    """Operations that differ between engines."""
+
+    def read(self, files: Files) -> "ir.Table":
+        """Returns the raw columns, all text if the files are text, and ROW."""
+
+    def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> None:
+        """Writes Parquet files whose names sort like the rows; preserves the order of `ordered` rows."""
+
+    def scan(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
+        """Returns some columns of what `write` wrote, at a cost independent of the other columns."""
+
+    def bad_rows(self) -> tuple[int, BadRow | None]:
+        """Returns the number of rows skipped while reading, and the first of them."""

@@ -1,0 +1,119 @@
+"""Split rules as ibis expressions: the index in SPLITS of each row, or the files of each split."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import ibis
+import ibis.expr.types as ir
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fieldwise.core.errors import DataError
+from fieldwise.data.engines.columns import as_number, columns_of
+from fieldwise.data.engines.engine import Preparation
+from fieldwise.data.engines.session import ROW, Session
+from fieldwise.data.engines.staging import read_batches
+from fieldwise.data.files import check_same_headers, find, is_parquet, text_sample
+from fieldwise.data.infer import number_kind
+from fieldwise.data.source import Files, SourceRows
+from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
+
+
+def files_of_splits(files: Files, split: SplitRule) -> list[Files]:
+    """Returns the files of train, valid and test for a split by files; else all files together."""
+    if not isinstance(split, FileSplit):
+        return [files]
+    parts = [files, files.with_paths(find(split.valid)), files.with_paths(find(split.test))]
+    _check_disjoint(parts)
+    for part in parts[1:]:
+        if is_parquet(part.paths) == files.is_text:
+            kinds = ("Parquet", "text") if files.is_text else ("text", "Parquet")
+            raise DataError(
+                f"Split by files: '{part.paths[0]}' is {kinds[0]}, the training rows are {kinds[1]}. "
+                "Allowed: the same format in all splits. Convert one of them."
+            )
+        if files.delimiter is not None and files.header:
+            check_same_headers((files.paths[0], *part.paths), files.delimiter)
+    return parts
+
+
+def split_index(table: ir.Table, files: Files, plan: Preparation, session: Session) -> Any:
+    """Returns an expression for the index in SPLITS of each row; -1 for a column value of no split."""
+    split = plan.split
+    if isinstance(split, RandomSplit):
+        own = plan.rows.key if isinstance(plan.rows, SourceRows) else ()
+        key = columns_of(table, split.key or own, "split.key") or [table[ROW]]
+        return _hashed(key, split)
+    assert isinstance(split, TimeSplit | ColumnSplit)
+    (column,) = columns_of(table, (split.column,), "split.column")
+    if isinstance(split, ColumnSplit):
+        text = column.cast("string")
+        return ibis.cases((text == split.train, 0), (text == split.valid, 1), (text == split.test, 2), else_=-1)
+    time = as_number(column) if files.is_text and _looks_like_numbers(files, split.column) else column
+    first, second = _boundaries(table.select(time=time), split, session, plan.work / "times")
+    return ibis.cases((time < first, 0), (time < second, 1), else_=2)
+
+
+def check_assigned(unassigned: int, split: ColumnSplit) -> None:
+    """Refuses rows whose column value belongs to no split."""
+    if unassigned:
+        raise DataError(
+            f"Split by column '{split.column}': {unassigned:,} rows have another value. Allowed: '{split.train}', "
+            f"'{split.valid}', '{split.test}'. Set the values with split.{', split.'.join(SPLITS)}."
+        )
+
+
+def _hashed(key: list[Any], split: RandomSplit) -> Any:
+    """Computes the same md5 as `RandomSplit.assign`."""
+    text: Any = ibis.literal(f"{split.seed}")
+    for part in key:
+        text = text + "|" + part.cast("string").fill_null("")
+    prefix, (valid, test) = text.hexdigest("md5").substr(0, 8), split.edges()
+    return ibis.cases((prefix < valid, 0), (prefix < test, 1), else_=2)
+
+
+def _boundaries(times: ir.Table, split: TimeSplit, session: Session, folder: Path) -> list[Any]:
+    """Returns the first times of valid and test: the earliest ones preceded by their fraction of the rows."""
+    found = times.group_by("time").agg(count=lambda t: t.count()).order_by("time")
+    session.write(found, folder, ordered=True)
+    if any(batch.column("time").null_count for batch in read_batches(folder)):
+        raise DataError(
+            f"Split by time: column '{split.column}' has empty values. Allowed: a time in every row. "
+            "Fill them in, or use another split."
+        )
+    total = sum(pc.sum(batch.column("count")).as_py() for batch in read_batches(folder))
+    wanted, done = total * np.cumsum(split.shares[:2]), 0
+    boundaries: list[Any] = []
+    for batch in read_batches(folder):
+        counts = np.asarray(batch.column("count"))
+        indices: NDArray[np.intp] = np.searchsorted(done + np.cumsum(counts) - counts, wanted[len(boundaries) :])
+        boundaries += [batch.column("time")[int(index)].as_py() for index in indices if index < len(counts)]
+        done += int(counts.sum())
+    shutil.rmtree(folder)
+    if len(boundaries) < 2:
+        raise DataError(
+            f"Split by time: column '{split.column}' has too few distinct times for the shares {split.shares}. "
+            "Allowed: rows in every split. Set other shares, or use a finer time."
+        )
+    return boundaries
+
+
+def _looks_like_numbers(files: Files, column: str) -> bool:
+    if files.header:
+        return number_kind(text_sample(files.paths[0], files.delimiter or ",")[column]) is not None
+    return False
+
+
+def _check_disjoint(parts: list[Files]) -> None:
+    """Refuses a file that is in two splits."""
+    seen: dict[Path, str] = {}
+    for name, part in zip(SPLITS, parts, strict=True):
+        for path in part.paths:
+            other = seen.setdefault(path.resolve(), name)
+            if other != name:
+                raise DataError(
+                    f"Split by files: '{path}' is in {other} and in {name}. Allowed: each file in one of "
+                    f"{', '.join(SPLITS)}. Select other files, such as a glob of only the training files in data.raw."
+                )

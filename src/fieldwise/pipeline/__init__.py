@@ -1,0 +1,1 @@
+"""A run from files to files: settings, folders, stages."""

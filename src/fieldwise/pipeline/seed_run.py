@@ -1,0 +1,154 @@
+"""The stages of one seed, each from files to files. The full model is loaded once and tested once."""
+
+import platform
+from copy import deepcopy
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.files import replacing, write_json
+from fieldwise.core.mask import Mask
+from fieldwise.core.records import Metrics, RunRecord, StageRecord
+from fieldwise.core.registry import name_of
+from fieldwise.core.version import __version__
+from fieldwise.data.store import Dataset
+from fieldwise.exports.folder import export, load
+from fieldwise.models import MODELS
+from fieldwise.models.check import check_model
+from fieldwise.models.model import CTRModel
+from fieldwise.pipeline.folder import Job, begin, end, need, read, read_record
+from fieldwise.searches import SEARCHES
+from fieldwise.searches.search import SearchResult
+from fieldwise.searches.search import search as search_columns
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.memory import forget_peak, peak_memory
+from fieldwise.train.stages import Trained
+from fieldwise.train.stages import pretrain as pretrain_model
+from fieldwise.train.stages import retrain as retrain_model
+from fieldwise.train.task import Task
+
+
+class SeedRun:
+    """One seed of a run. Complete stages are skipped, and the full model passes from stage to stage."""
+
+    def __init__(self, job: Job, data: Dataset, seed: int) -> None:
+        self._job, self._data, self._seed = job, data, seed
+
+    def pretrain(self) -> None:
+        """Trains the full model, unless it is complete."""
+        job = self._job
+        folder, values = job.stage("pretrain", self._data, self._seed, job.settings.run.budgets[0])
+        if begin(job, folder, values, f"pretrain, seed {self._seed}"):
+            if name_of(job.settings.model, MODELS) not in MODELS:  # a user's model, which no test covers
+                check_model(job.settings.model, self._data.schema)
+            forget_peak()
+            trained = pretrain_model(self._task, job.settings.pretrain, folder / "checkpoint", job.watcher)
+            export(trained.model, folder)
+            end(folder, _stage_record(trained))
+
+    def search(self, budget: Budget) -> None:
+        """Searches one budget from the full model, unless it is complete."""
+        job = self._job
+        folder, values = job.stage("search", self._data, self._seed, budget)
+        if begin(job, folder, values, f"search {budget}, seed {self._seed}"):
+            forget_peak()
+            need(job.pretrain_folder(self._seed), f"the pretraining of seed {self._seed}", "pretrain")
+            task = self._task.starting_from(self._full)
+            result = search_columns(task, job.settings.search, budget, folder / "checkpoint", job.watcher)
+            write_json(folder / "mask.json", result.mask.to_json())
+            export(result.model, folder, mask=result.mask)
+            _write_traces(result, folder)
+            record = StageRecord(
+                history=list(result.history),
+                seconds=result.seconds,
+                peak_memory=peak_memory(),
+                summary=result.summary,
+            )
+            end(folder, record)
+
+    def retrain(self, budget: Budget) -> None:
+        """Retrains one searched model and evaluates it on the test rows, unless it is complete."""
+        job = self._job
+        folder, values = job.stage("retrain", self._data, self._seed, budget)
+        searched = job.seed_folder(self._seed) / "search" / budget.slug
+        if begin(job, folder, values, f"retrain {budget}, seed {self._seed}"):
+            forget_peak()
+            need(searched, f"the search of {budget}, seed {self._seed}", "search")
+            task = self._task.starting_from(self._full)
+            start = load(searched, model=type(job.settings.model)).model
+            trained = retrain_model(task, start, job.settings.retrain, folder / "checkpoint", job.watcher)
+            mask = Mask.from_json(read(searched / "mask.json"))
+            export(trained.model, job.seed_folder(self._seed) / "compact" / budget.slug, self._data.encoder, mask)
+            stage = _stage_record(trained)
+            write_json(folder / "history.json", stage.to_json())
+            end(folder, self._record(budget, mask, trained.model, stage))
+
+    @property
+    def _task(self) -> Task:
+        return Task.of(self._data, self._job.settings.model, self._seed, self._job.settings.run.device)
+
+    @cached_property
+    def _full(self) -> CTRModel:
+        """The full model as its folder holds it, so that a resumed run begins from the same weights."""
+        return load(self._job.pretrain_folder(self._seed), model=type(self._job.settings.model)).model
+
+    @cached_property
+    def _full_metrics(self) -> tuple[Metrics, Metrics]:
+        """Metrics of the full model on the validation and test rows."""
+        task, full = self._task, self._full
+        if task.torch_device.type != "cpu":
+            full = deepcopy(full).to(task.torch_device)
+        return evaluate(full, task.valid), evaluate(full, self._data.test)
+
+    def _record(self, budget: Budget, mask: Mask, small: CTRModel, last: StageRecord) -> RunRecord:
+        """One line of the results table; only here are the test rows read."""
+        settings, data, task = self._job.settings, self._data, self._task
+        before = read_record(StageRecord, self._job.pretrain_folder(self._seed) / "record.json")
+        searched = self._job.seed_folder(self._seed) / "search" / budget.slug
+        search = read_record(StageRecord, searched / "record.json")
+        assert search.summary is not None
+        full_valid, full_test = self._full_metrics
+        return RunRecord(
+            data=data.fingerprint,
+            source=data.source,
+            model=name_of(settings.model, MODELS),
+            search=name_of(settings.search, SEARCHES),
+            budget=str(budget),
+            seed=self._seed,
+            fields=list(data.schema.names),
+            cardinalities=list(data.schema.cardinalities),
+            widths_before=list(mask.full.widths),
+            widths_after=list(mask.widths),
+            full_size=self._full.size(),
+            compact_size=small.size(),
+            full_valid=full_valid,
+            full_test=full_test,
+            compact_valid=evaluate(small, task.valid),
+            compact_test=evaluate(small, data.test),
+            summary=search.summary,
+            seconds={"pretrain": before.seconds, "search": search.seconds, "retrain": last.seconds},
+            peak_memory=max(before.peak_memory, search.peak_memory, last.peak_memory),
+            device=str(task.torch_device),
+            settings=settings.values(),
+            versions={
+                "fieldwise": __version__,
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "numpy": np.__version__,
+            },
+        )
+
+
+def _stage_record(trained: Trained) -> StageRecord:
+    return StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=peak_memory())
+
+
+def _write_traces(result: SearchResult, folder: Path) -> None:
+    for place, trace in enumerate(result.traces):
+        with replacing(folder / f"trace-{place}.safetensors") as work:
+            about = {"limit": str(trace.limit), "every": str(trace.every)}
+            save_file(trace.tensors(), work, metadata=about)

@@ -1,0 +1,186 @@
+"""Everything a user can choose for a run, from a TOML file and flags, checked together."""
+
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+from pydantic import AfterValidator, Field
+
+from fieldwise.core.budget import Budget, BudgetText
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.registry import Trusted, name_of, resolve, unknown
+from fieldwise.core.settings import Settings, Values, tables_from, validate
+from fieldwise.data import SOURCES
+from fieldwise.data.engines import ENGINES
+from fieldwise.data.engines.engine import Auto, Engine
+from fieldwise.data.planted import Planted
+from fieldwise.data.source import Source
+from fieldwise.data.split import SPLIT_RULES as SPLIT_NAMES
+from fieldwise.data.split import RandomSplit, SplitRule
+from fieldwise.models import MODELS
+from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.model import Model
+from fieldwise.presets import filled
+from fieldwise.searches import HAM, SEARCHES
+from fieldwise.searches.search import Search
+from fieldwise.train.stages import Pretrain, Retrain
+from fieldwise.train.task import Device
+
+T = TypeVar("T", bound=Settings)
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def _differ(values: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
+    repeated = next((value for value in values if values.count(value) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"'{repeated}' is named twice, which would repeat the same work. Name it once")
+    return values
+
+
+class Run(Settings):
+    """Budgets and seeds to run, and where."""
+
+    budgets: Annotated[tuple[BudgetText, ...], AfterValidator(_differ)] = Field((Budget.percent(25),), min_length=1)
+    """One search per budget, all from the same pretrained model."""
+    seeds: Annotated[tuple[Seed, ...], AfterValidator(_differ)] = Field((0,), min_length=1)
+    """Integers from 0; one pretraining per seed."""
+    device: Device = "auto"
+    """auto, cpu or cuda; auto uses CUDA if it is available."""
+    dataset: Path | None = None
+    """A prepared dataset folder; without it, the source is prepared in the run folder."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings of a run: one value per table of a settings file."""
+
+    run: Run = field(default_factory=Run)
+    data: Source | None = field(default_factory=Planted)
+    """None if `run.dataset` names a prepared dataset and `[data]` is absent or incomplete."""
+    split: SplitRule = field(default_factory=RandomSplit)
+    engine: Engine = field(default_factory=Auto)
+    model: Model = field(default_factory=DCNv2)
+    pretrain: Pretrain = field(default_factory=Pretrain)
+    search: Search = field(default_factory=HAM)
+    retrain: Retrain = field(default_factory=Retrain)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], trusted: Trusted = None) -> "RunSettings":
+        """Settings from plain tables and the preset they name; one error lists every problem of every table.
+
+        Classes outside the library are imported only if `trusted` names them; None trusts whatever the tables name.
+        """
+        kind = _search_class(values, trusted)
+        values = _inherited(filled(values, kind.members if kind else None), kind)
+        reader = _Reader(values, trusted)
+        run = reader.table("run", Run)
+        result = cls(
+            run=run,
+            data=_source(values, reader, trusted, prepared=run is not None and run.dataset is not None),
+            split=reader.named("split", SplitRule, SPLIT_NAMES, "random"),
+            engine=reader.named("engine", Engine, ENGINES, "auto"),  # type: ignore[type-abstract]
+            model=reader.named("model", Model, MODELS, "dcnv2"),  # type: ignore[type-abstract]
+            pretrain=reader.table("pretrain", Pretrain),
+            search=reader.named("search", Search, SEARCHES, "ham"),  # type: ignore[type-abstract]
+            retrain=reader.table("retrain", Retrain),
+        )
+        known = cls.__dataclass_fields__
+        reader.problems += [unknown("settings", name, known) for name in values if name not in known]
+        if reader.problems:
+            raise SettingsError("\n".join(reader.problems))
+        return result
+
+    @classmethod
+    def of(cls, given: "RunInput") -> "RunSettings":
+        """Settings from a `RunSettings`, which is returned unchanged, from plain tables, or from a TOML file."""
+        return given if isinstance(given, RunSettings) else cls.parse(tables_from(given))
+
+    def values(self) -> Values:
+        """Plain tables, as in a settings file; `parse` reads them back."""
+        tables: Values = {
+            "run": self.run.values(),
+            "data": {"name": name_of(self.data, SOURCES), **self.data.values()} if self.data else None,
+            "split": {"name": name_of(self.split, SPLIT_NAMES), **self.split.values()},
+            "engine": {"name": name_of(self.engine, ENGINES), **self.engine.values()},
+            "model": {"name": name_of(self.model, MODELS), **self.model.values()},
+            "pretrain": self.pretrain.values(),
+            "search": {"name": name_of(self.search, SEARCHES), **self.search.values()},
+            "retrain": self.retrain.values(),
+        }
+        return _without_none(tables)
+
+
+RunInput = RunSettings | Mapping[str, Any] | Path | str
+"""Settings as Python callers may give them: the object, the tables of a settings file, or the path of a TOML file."""
+
+
+def _search_class(values: Mapping[str, Any], trusted: Trusted) -> type[Search] | None:
+    """The class that `[search]` names. None if it names none, or none that can be used: `parse` reports that later."""
+    search = values.get("search")
+    if not isinstance(search, Mapping) or "name" not in search:
+        return None
+    with suppress(SettingsError):
+        cls = resolve("search", SEARCHES, str(search["name"]), trusted)
+        return cls if issubclass(cls, Search) else None
+    return None
+
+
+def _inherited(values: Values, kind: type[Search] | None) -> Values:
+    """Tables with `[search]` completed by those that the search inherits."""
+    given = {table: values[table] for table in kind.inherits if values.get(table) is not None} if kind else {}
+    return {**values, "search": {**given, **values["search"]}} if given else values
+
+
+def _without_none(values: Values) -> Values:
+    """The values without None, which TOML cannot express; a missing key means the same."""
+    inner = {k: _without_none(v) if isinstance(v, dict) else v for k, v in values.items()}
+    return {k: v for k, v in inner.items() if v is not None}
+
+
+def _source(values: Mapping[str, Any], reader: "_Reader", trusted: Trusted, prepared: bool) -> Source | None:
+    """The source; a prepared dataset needs none."""
+    if prepared:
+        if "data" not in values:
+            return None
+        reader = _Reader(values, trusted)  # its problems are not reported
+    return reader.named("data", Source, SOURCES, "planted")  # type: ignore[type-abstract]
+
+
+class _Reader:
+    """Reads tables, and collects problems instead of stopping at the first.
+
+    A table with problems gives None, which no caller sees: `parse` raises the problems.
+    """
+
+    def __init__(self, values: Mapping[str, Any], trusted: Trusted) -> None:
+        self._values, self._trusted = values, trusted
+        self.problems: list[str] = []
+
+    def table(self, name: str, cls: type[T]) -> T:
+        return self._read(name, cls, self._inner(name))
+
+    def named(self, name: str, base: type[T], table: Mapping[str, str], default: str) -> T:
+        inner = self._inner(name)
+        try:
+            cls = resolve(name, table, str(inner.pop("name", default)), self._trusted)
+        except SettingsError as error:
+            self.problems.append(str(error))
+            return cast(T, None)
+        if not issubclass(cls, base):
+            self.problems.append(f"[{name}] '{cls.__name__}' is no {base.__name__}. Choose from: {', '.join(table)}.")
+            return cast(T, None)
+        return self._read(name, cls, inner)
+
+    def _inner(self, name: str) -> Values:
+        inner = self._values.get(name, {})
+        if isinstance(inner, Mapping):
+            return dict(inner)
+        self.problems.append(f"[{name}] must be a table, got {inner!r}. Write [{name}] and its keys below it.")
+        return {}
+
+    def _read(self, name: str, cls: type[T], inner: Values) -> T:
+        found, problems = validate(cls, inner, name, self._trusted)
+        self.problems += problems
+        return cast(T, found)

@@ -1,0 +1,65 @@
+"""Adapt searches to a user's own training loop.
+
+Gates update as in the built-in loop. `sseds` and `rounds` collect gradients from the batches of each step; the
+baselines need none. Searches that train their own network are not supported, and the error gives the reason.
+"""
+
+from typing import Final
+
+import numpy as np
+import torch
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.errors import SettingsError
+from fieldwise.pruning.sites import Tables
+from fieldwise.searches.gated import Gated
+from fieldwise.searches.loop_methods import ByFeeling, ByGate, BySize, Fixed, Method
+from fieldwise.searches.loop_rounds import ByRounds
+from fieldwise.searches.magnitude import Magnitude
+from fieldwise.searches.mde import MDE
+from fieldwise.searches.random import Random
+from fieldwise.searches.rounds import Rounds
+from fieldwise.searches.search import Search, check_smallest
+from fieldwise.searches.sseds import SSEDS
+from fieldwise.searches.uniform import Uniform
+
+REFUSED: Final = {
+    "AutoDim": "trains a supernet that mixes tables of several widths, in place of your model",
+    "OptEmbed": "trains a supernet with random widths, and evaluates many masks on all validation rows",
+    "PEP": "trains thresholds inside the tables, in place of your optimizer",
+    "Race": "retrains and compares several models: create one pruner per search, and keep the best result",
+}
+"""Why a search cannot run in a user's own loop."""
+
+
+def method_of(search: Search, tables: Tables, budget: Budget, steps: int | None, device: torch.device) -> Method:
+    """Return the search in a form that a user's loop can step."""
+    layout = tables.layout
+    budget.limit(layout)  # reject an impossible budget before any work
+    match search:
+        case Gated():
+            if search.stages:
+                raise SettingsError(
+                    "stages are planned by the built-in loop. In your own loop, call compact() and create a new pruner."
+                )
+            return ByGate(tables, budget, search, device)
+        case SSEDS():
+            return ByFeeling(tables, budget, device)
+        case Rounds():
+            return ByRounds(tables, budget, search, steps, device)
+        case Magnitude():
+            return BySize(tables, budget, search)
+        case MDE():
+            check_smallest("mde", budget, layout, (1,) * len(layout.schema))
+            return Fixed(tables, budget, search.scores(layout), device)
+        case Uniform():
+            turns = np.concatenate([np.arange(width) for width in layout.widths])
+            return Fixed(tables, budget, -turns.astype(np.float64), device)
+        case Random():
+            return Fixed(tables, budget, torch.rand(layout.columns, dtype=torch.float64).numpy(), device)
+    name = type(search).__name__ if isinstance(search, Search) else repr(search)
+    why = REFUSED.get(name, "is not a search that a pruner supports")
+    raise SettingsError(
+        f"{name} {why}. In your own loop, use a gate (HAM, SAM, SamSigmoid, SamGS, HamP) or SSEDS, Rounds, Magnitude, "
+        "MDE, Uniform, Random."
+    )

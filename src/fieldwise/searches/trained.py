@@ -1,0 +1,37 @@
+"""Settings of searches that train: declared once, and handed to the training loop as `Training`."""
+
+from abc import ABC
+
+from pydantic import Field
+
+from fieldwise.searches.search import Search
+from fieldwise.tables.optimizer import Method
+from fieldwise.train.plan import Precision, Training
+
+
+class AdamSearch(Search, ABC):
+    """A search that trains with Adam in float32."""
+
+    epochs: int = Field(10, ge=1)
+    """Passes over the training rows, at least 1."""
+    batch: int = Field(2048, ge=2)
+    """Rows per step, at least 2."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Learning rate of the weights, above 0."""
+
+    def training(self) -> Training:
+        """The settings that the training loop reads."""
+        return Training(batch=self.batch, learning_rate=self.learning_rate, epochs=self.epochs)
+
+
+class TrainedSearch(AdamSearch, ABC):
+    """A search that trains as pretraining does, with a choice of optimizer and precision."""
+
+    optimizer: Method = "adam"
+    """As in pretraining: adam, dense-adam or rowwise-adagrad."""
+    precision: Precision = "float32"
+    """As in pretraining: float32 or bfloat16."""
+
+    def training(self) -> Training:
+        """The settings that the training loop reads."""
+        return super().training().model_copy(update={"optimizer": self.optimizer, "precision": self.precision})

@@ -1,0 +1,1 @@
+"""Reading, updating and storing rows of embedding tables."""

@@ -1,0 +1,129 @@
+"""The embedding tables of all fields."""
+
+from collections.abc import Iterator
+from itertools import accumulate, groupby, pairwise
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.core.schema import PADDING, UNKNOWN, Layout, Schema
+from fieldwise.tables.lookup import Found, Reader, whole_table
+
+
+class FieldEmbedding(nn.Module):
+    """Looks up all fields: ids (B, places) to one vector (B, S), the concatenation of all fields.
+
+    Tables of equal width are stacked into one, so that each width needs one gather. A field of width 0 has no table,
+    and its ids are never read. A field with several values per row has several places and the mean of their
+    embeddings; PADDING does not count.
+    """
+
+    def __init__(self, layout: Layout, init: float) -> None:
+        super().__init__()
+        self.layout = layout
+        self.reader: Reader = whole_table
+        """Reads rows of a table. During training the optimizer replaces it, to update rows only when they are read."""
+        self.groups, self._runs = by_width(layout), runs(layout.widths)
+        """The fields of each width above 0."""
+        self._lengths = {w: runs(tuple(layout.schema.lengths[j] for j in own)) for w, own in self.groups.items()}
+        self.tables, stacked = nn.ParameterDict(), layout.stacked_rows
+        for width, fields in self.groups.items():
+            rows = [stacked[j] for j in fields]
+            self.tables[str(width)] = nn.Parameter(torch.randn(rows[-1].stop, width).mul_(init))
+            places, owners = _places(layout.schema, fields)
+            starts = [own.start for own in rows]
+            offsets = torch.tensor([starts[owner] for owner in owners], dtype=torch.int32)
+            self.register_buffer(f"offsets_{width}", offsets, persistent=False)
+            self.register_buffer(f"places_{width}", torch.tensor(places), persistent=False)
+            with torch.no_grad():  # unknown values start at zero, and stay so unless training rows contain them
+                self.tables[str(width)][torch.tensor(starts) + UNKNOWN] = 0
+
+    def table(self, field: int) -> Tensor:
+        """The table of one field, a view (cardinality, width) of the stacked weights."""
+        stacked, rows = self.span(field)
+        return stacked[rows]
+
+    def span(self, field: int) -> tuple[nn.Parameter, slice]:
+        """The stacked table that contains one field, and the field's rows in it."""
+        stacked: nn.Parameter = self.tables[str(self.layout.widths[field])]
+        return stacked, self.layout.stacked_rows[field]
+
+    def stackings(self) -> Iterator[tuple[nn.Parameter, tuple[int, ...], int]]:
+        """The stacked tables, the fields in each, and the number of ids per row that read it."""
+        for width, fields in self.groups.items():
+            yield self.tables[str(width)], tuple(fields), len(self.get_buffer(f"places_{width}"))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The concatenated embedding v of the paper, (B, S)."""
+        parts: dict[int, Iterator[Tensor]] = {}
+        for width, fields in self.groups.items():
+            if len(self.get_buffer(f"places_{width}")) == len(fields):
+                found = self.find(ids, width).at_places()  # (B, fields, width)
+            else:
+                found = self._pooled(ids, width)
+            if len(self._runs) == 1:
+                return found.flatten(1)
+            parts[width] = iter(found.split([count for other, count in self._runs if other == width], 1))
+        ordered = [next(parts[width]).flatten(1) for width, _ in self._runs if width]
+        return torch.cat(ordered, dim=1) if len(ordered) > 1 else ordered[0]
+
+    def find(self, ids: Tensor, width: int) -> Found:
+        """Rows read by the fields of one width, if each has one place."""
+        rows = self._own(ids, width) + self.get_buffer(f"offsets_{width}")
+        return self.reader(self.tables[str(width)], rows)
+
+    def counts(self, found: Found, fields: list[int]) -> list[int]:
+        """Number of found rows per field, for all fields of one width."""
+        each = [self.layout.schema.cardinalities[j] for j in fields]
+        if found.rows is None:
+            return each
+        ends = torch.searchsorted(found.rows, torch.tensor(list(accumulate(each)))).tolist()
+        return [end - start for start, end in pairwise([0, *ends])]
+
+    def _own(self, ids: Tensor, width: int) -> Tensor:
+        """The ids of the fields of one width."""
+        places = self.get_buffer(f"places_{width}")
+        return ids if len(places) == ids.shape[1] else ids[:, places]
+
+    def _pooled(self, ids: Tensor, width: int) -> Tensor:
+        """The mean over each field's places, (B, fields, width)."""
+        rows = self._own(ids, width)
+        there = rows != PADDING  # (B, places)
+        rows = torch.where(there, rows + self.get_buffer(f"offsets_{width}"), 0)
+        found = self.reader(self.tables[str(width)], rows).at_places() * there.unsqueeze(2)  # (B, places, width)
+        # no index_add: in ONNX it is a ScatterND, in which threads of ONNX Runtime lose updates
+        lengths = self._lengths[width]
+        sizes = [length * fields for length, fields in lengths]
+        pools = zip(lengths, found.split(sizes, 1), there.split(sizes, 1), strict=True)
+        return torch.cat([_means(part, known, length) for (length, _), part, known in pools], dim=1)
+
+
+def _means(found: Tensor, there: Tensor, length: int) -> Tensor:
+    """Means over fields with `length` places each, (B, fields * length, width) to (B, fields, width)."""
+    if length == 1:
+        return found
+    counts = there.unflatten(1, (-1, length)).sum(2, keepdim=True)
+    means: Tensor = found.unflatten(1, (-1, length)).sum(2) / counts.clamp(min=1)
+    return means
+
+
+def _places(schema: Schema, fields: list[int]) -> tuple[list[int], list[int]]:
+    """The places of some fields in an encoded row, and the index of the field that each belongs to."""
+    lengths = schema.lengths
+    starts = [0, *accumulate(lengths)]
+    pairs = [(starts[j] + i, owner) for owner, j in enumerate(fields) for i in range(lengths[j])]
+    return [place for place, _ in pairs], [owner for _, owner in pairs]
+
+
+def by_width(layout: Layout) -> dict[int, list[int]]:
+    """The fields of each width above 0."""
+    groups: dict[int, list[int]] = {}
+    for j, width in enumerate(layout.widths):
+        if width:
+            groups.setdefault(width, []).append(j)
+    return groups
+
+
+def runs(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Runs of adjacent equal sizes: (size, count) each."""
+    return [(size, len(list(same))) for size, same in groupby(sizes)]

@@ -1,0 +1,112 @@
+"""The optimizer: dense weights are updated at every step, rows of large tables only when they are read."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.lookup import Distinct, Found, Reader, whole_table
+from fieldwise.tables.sparse_optimizers import RowwiseAdagrad, SparseAdam, SparseOptimizer
+from fieldwise.tables.state import Tensors, named, optimizer_tensors, restore_optimizer, under
+
+Method = Literal["adam", "dense-adam", "rowwise-adagrad"]
+"""adam: the updates of dense Adam, applied to rows of large tables only when they are read; dense-adam: every row at
+every step; rowwise-adagrad: row-wise Adagrad for tables, Adam for all other weights."""
+
+LARGE: Final = {"cpu": 2, "cuda": 64}
+"""Tables more than this many times larger than a batch's reads are updated by row; others are faster as a whole."""
+
+
+class Optimizer:
+    """Adam for a model's weights, with row-wise reads and updates of large tables.
+
+    With `dense`, every table counts as small: for losses with a gradient in every row.
+    """
+
+    def __init__(self, model: nn.Module, method: Method, learning_rate: float, batch: int, dense: bool = False) -> None:
+        self._modules = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
+        self._rows: list[SparseOptimizer] = []
+        self._place: dict[nn.Parameter, tuple[SparseOptimizer, int]] = {}
+        distinct = Distinct()
+        for tables, places in _stackings(self._modules):
+            large = len(tables[0]) > LARGE[tables[0].device.type] * batch * places
+            if method == "rowwise-adagrad":
+                rows: SparseOptimizer = RowwiseAdagrad(tables, learning_rate, distinct)
+            elif method == "adam" and large and not dense:
+                rows = SparseAdam(tables, learning_rate, distinct)
+            else:
+                continue
+            self._rows.append(rows)
+            self._place |= {table: (rows, place) for place, table in enumerate(tables)}
+        self._dense = [weight for weight in model.parameters() if weight not in self._place]
+        on_gpu = any(weight.is_cuda for weight in self._dense)
+        self._adam = torch.optim.Adam(self._dense, lr=learning_rate, fused=True, capturable=on_gpu)
+
+    @property
+    def same_shapes(self) -> bool:
+        """Whether all steps use tensors of the same shapes; the number of rows read from a large table varies."""
+        return not self._rows
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A context in which the model reads up-to-date rows; on exit, the tables themselves are up to date."""
+        for module in self._modules:
+            module.reader = self._reader(module)
+        try:
+            yield
+        finally:
+            for module in self._modules:
+                module.reader = whole_table
+            for rows in self._rows:
+                rows.settle()
+
+    def _reader(self, module: FieldEmbedding) -> Reader:
+        def reader(table: nn.Parameter, rows: Tensor) -> Found:
+            if table not in self._place:
+                return whole_table(table, rows)
+            large, place = self._place[table]
+            return large.read(rows, module.training, place)
+
+        return reader
+
+    def forget(self) -> None:
+        """Clear the gradients of the last step."""
+        for weight in self._dense:  # zero_grad has profiling overhead at every step
+            weight.grad = None
+
+    def step(self) -> None:
+        """Update all weights by the gradients of the last backward pass."""
+        self._adam.step()
+        for rows in self._rows:
+            rows.step()
+
+    def settle(self, table: nn.Parameter, rows: slice) -> None:
+        """Bring rows of a table up to date between two steps, before a change that is not a gradient step."""
+        if table in self._place:
+            self._place[table][0].settle(rows)
+
+    def tensors(self) -> Tensors:
+        """State for a checkpoint."""
+        tensors = named("adam", optimizer_tensors(self._adam))
+        for place, rows in enumerate(self._rows):
+            tensors |= named(f"rows.{place}", rows.tensors())
+        return tensors
+
+    def restore(self, tensors: Tensors) -> None:
+        """Restore a checkpoint."""
+        restore_optimizer(self._adam, under("adam", tensors))
+        for place, rows in enumerate(self._rows):
+            rows.restore(under(f"rows.{place}", tensors))
+
+
+def _stackings(modules: list[FieldEmbedding]) -> Iterator[tuple[list[nn.Parameter], int]]:
+    """Groups of tables that stack the same fields, and the number of ids per row that read each."""
+    found: dict[tuple[tuple[int, ...], int, int], list[nn.Parameter]] = {}
+    for module in modules:
+        for table, fields, places in module.stackings():
+            found.setdefault((fields, len(table), places), []).append(table)
+    for (_, _, places), tables in found.items():
+        yield tables, places

@@ -1,0 +1,141 @@
+"""Row-factored forward passes: linear maps are applied once per distinct table row, instead of once per place.
+
+FM and the first layer of DeepFM's MLP apply a linear map per field and sum the results. Each map is therefore needed
+only once per table row that a batch reads; an embedding bag sums the mapped rows. A batch of 2,048 rows with Criteo's
+39 fields has 80 thousand places and reads 17 thousand distinct rows.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.lookup import Distinct, bag
+
+
+class SummedHead(ABC):
+    """A head that depends on the fields only through sums of their lifts, of the lifts' squares, and of linear maps."""
+
+    common: int
+    """The common width that every field is lifted to."""
+
+    @abstractmethod
+    def maps(self, fields: list[int]) -> Tensor:
+        """Maps of fields of equal width, (fields, width, K); the first `common` of K are the lifts."""
+
+    @abstractmethod
+    def of_sums(self, sums: Tensor) -> Tensor:
+        """Logits (B,) from the sums over all fields (B, K + 1), the last that of the lifts' squares times -1/2."""
+
+
+@runtime_checkable
+class HeadOverTables(Protocol):
+    """A model with a head over one embedding, with or without first-order weights."""
+
+    @property
+    def head(self) -> nn.Module:
+        """Maps the embedding to logits."""
+
+    @property
+    def embedding(self) -> FieldEmbedding:
+        """The tables of all fields."""
+
+    @property
+    def first_order(self) -> FieldEmbedding | None:
+        """One weight per id, if the model has them."""
+
+    def __call__(self, ids: Tensor, gate: Tensor | None = None) -> Tensor:
+        """Logits (B,) of ids (B, F); a gate (S,) multiplies the embedding."""
+
+
+Forward = Callable[..., Tensor]
+"""Logits (B,) of ids (B, F); an optional gate (S,) multiplies the embedding."""
+
+
+def is_row_factored(model: object) -> bool:
+    """Whether `row_factored` has a faster forward pass for this model."""
+    if not (isinstance(model, HeadOverTables) and isinstance(model.head, SummedHead) and model.embedding.groups):
+        return False
+    return max(model.embedding.layout.schema.lengths) == 1 and not next(model.embedding.parameters()).is_cuda
+
+
+def row_factored(model: HeadOverTables) -> Forward:
+    """A faster forward pass for training and searching on a CPU if the model allows it, else the model itself."""
+    head, embedding, first_order = model.head, model.embedding, model.first_order
+    if not (isinstance(head, SummedHead) and is_row_factored(model)):
+        return model
+
+    distinct, columns = Distinct(), _columns(embedding.layout.widths)
+
+    def logits(ids: Tensor, gate: Tensor | None = None) -> Tensor:
+        sums, of_first_order = [], None
+        single = None if first_order is None else distinct.of(first_order.find(ids, 1))
+        for width, fields in embedding.groups.items():
+            found = distinct.of(embedding.find(ids, width))
+            counts = embedding.counts(found, fields)
+            weights, maps = found.weights, head.maps(fields)
+            if gate is not None:
+                maps = maps * gate[columns[fields, :width]].unsqueeze(2)  # scaling a column equals scaling its map
+                weights = weights.detach() if gate.requires_grad else weights  # only the gate needs a gradient
+            features = _features(weights, maps, counts, head.common)
+            if (
+                single is not None and single.places is found.places
+            ):  # all fields in one table: one embedding bag for both
+                both = bag(torch.cat([features, single.weights], 1), found.places)
+                of_fields, of_first_order = both.split([features.shape[1], 1], 1)
+                sums.append(of_fields)
+            else:
+                sums.append(bag(features, found.places))
+        of_sums = head.of_sums(torch.stack(sums).sum(0) if len(sums) > 1 else sums[0])
+        if single is None:
+            return of_sums
+        return of_sums + (bag(single.weights, single.places) if of_first_order is None else of_first_order).squeeze(1)
+
+    return logits
+
+
+def _columns(widths: tuple[int, ...]) -> Tensor:
+    """Indices of each field's columns in the embedding, (F, widest); entries beyond a field's width are unused."""
+    ends = torch.tensor(widths).cumsum(0)
+    return (ends - torch.tensor(widths))[:, None] + torch.arange(max(widths))
+
+
+def _features(weights: Tensor, maps: Tensor, counts: list[int], common: int) -> Tensor:
+    """The contribution of each row to the sums, (R, K + 1)."""
+    features: Tensor = _Features.apply(weights, maps, counts, common)  # type: ignore[no-untyped-call]
+    return features
+
+
+class _Features(torch.autograd.Function):
+    """Rows mapped by their fields' maps, and the squares of their lifts times -1/2."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, maps: Tensor, counts: list[int], common: int) -> Tensor:
+        """(R, width) and (fields, width, K) to (R, K + 1); `counts` is the number of rows per field."""
+        features = weights.new_empty(len(weights), maps.shape[2] + 1)
+        mapped = features[:, :-1]
+        for rows, own, out in zip(weights.split(counts), maps, mapped.split(counts), strict=True):
+            torch.mm(rows, own, out=out)
+        features[:, -1] = features[:, :common].square().sum(1).mul_(-0.5)
+        ctx.save_for_backward(weights, maps, features)
+        ctx.counts, ctx.common = counts, common
+        return features
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
+        """(R, K + 1) to (R, width) and (fields, width, K)."""
+        weights, maps, features = ctx.saved_tensors
+        of_mapped, of_squares = grads[0].clone().tensor_split([-1], dim=1)
+        of_mapped[:, : ctx.common].addcmul_(features[:, : ctx.common], of_squares, value=-1)
+        of_weights = torch.empty_like(weights) if ctx.needs_input_grad[0] else None
+        of_maps = torch.empty_like(maps)
+        for place, (rows, grad) in enumerate(zip(weights.split(ctx.counts), of_mapped.split(ctx.counts), strict=True)):
+            torch.mm(rows.t(), grad, out=of_maps[place])
+        if of_weights is not None:
+            split = of_mapped.split(ctx.counts), maps, of_weights.split(ctx.counts)
+            for grad, own, out in zip(*split, strict=True):
+                torch.mm(grad, own.t(), out=out)
+        return of_weights, of_maps, None, None

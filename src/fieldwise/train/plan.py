@@ -1,0 +1,89 @@
+"""What a training is given: settings from the user, and a plan from the stage that trains."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import Field
+from torch import Tensor
+
+from fieldwise.core.records import Epoch, Metrics
+from fieldwise.core.settings import Settings
+from fieldwise.data.batches import Batch
+from fieldwise.tables.optimizer import Method, Optimizer
+from fieldwise.tables.state import Tensors
+
+Precision = Literal["float32", "bfloat16"]
+
+
+class Training(Settings):
+    """Settings of a training; the defaults are the paper's values."""
+
+    batch: int = Field(2048, ge=2)
+    """Rows per step, at least 2."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Learning rate of the optimizer, above 0."""
+    optimizer: Method = "adam"
+    """adam; dense-adam: the same updates, applied to every row at every step; rowwise-adagrad for the tables."""
+    precision: Precision = "float32"
+    """Precision of matrix products, float32 or bfloat16. Weights and moments are always float32."""
+    epochs: int = Field(50, ge=1)
+    """Maximum number of passes over the training rows, at least 1."""
+    patience: int = Field(2, ge=1)
+    """Epochs without a better validation AUC before training stops, at least 1."""
+
+
+class Stateful(Protocol):
+    """State in addition to the model that a checkpoint must store."""
+
+    def tensors(self) -> Tensors:
+        """The state."""
+
+    def restore(self, tensors: Tensors) -> None:
+        """Restore a state."""
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Everything that differs between trainings."""
+
+    stage: str
+    """Name of the training, in messages and as part of its random seed."""
+    forward: Callable[[Tensor], Tensor]
+    """Training logits (B,) from ids (B, F)."""
+    evaluate: Callable[[], Metrics]
+    """Evaluates the model on the validation rows."""
+    stop: Callable[[list[Epoch]], bool]
+    """Whether to stop after these epochs."""
+    keep_best: bool
+    """Whether to return the weights with the best validation AUC, instead of the last."""
+    before_step: Callable[[], None] | None = None
+    """Called before every step on a training batch."""
+    valid_step: Callable[[Batch], None] | None = None
+    """Called before every step on a training batch, with a batch of validation rows."""
+    look: Callable[[], None] = lambda: None
+    """Called at intervals between steps; it may synchronize with a GPU."""
+    penalty: Callable[[], Tensor] | None = None
+    """Added to the loss."""
+    every_row: bool = False
+    """Whether the penalty has a gradient in every row of every table."""
+    after_step: Callable[[Optimizer], None] = lambda _: None
+    """Called after every step on a training batch, with the optimizer that updated the weights."""
+    same_steps: bool = False
+    """Whether all steps run the same kernels on the same tensors, so that a GPU can capture and replay one."""
+    beside: Stateful | None = None
+    """Further state to store in checkpoints."""
+    place: int = 0
+    """Index among consecutive trainings of this stage; each has its own random numbers."""
+
+
+def early_stop(patience: int) -> Callable[[list[Epoch]], bool]:
+    """A stop criterion: `patience` epochs without a better validation AUC."""
+
+    def stop(history: list[Epoch]) -> bool:
+        if not history:
+            return False
+        aucs = [epoch.auc for epoch in history]
+        return len(aucs) - 1 - aucs.index(max(aucs)) >= patience
+
+    return stop

@@ -1,0 +1,100 @@
+"""The any-model page shows the measured numbers, and its code runs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "any-model.md").read_text(encoding="utf-8")
+
+
+def results(name: str) -> Any:
+    return json.loads((ROOT / "benchmarks" / "results" / name).read_text())
+
+
+def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
+    for code in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
+        name = code.splitlines()[0].removeprefix("# ")
+        (tmp_path / name).write_text(code)
+        done = subprocess.run([sys.executable, name], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.glob("*.py")} == {"example.py", "store.py"}
+
+
+def test_the_matrix_is_the_one_measured_and_meets_its_goals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    any_model = import_module("any_model")
+    rows = results("any_model.json")["rows"]
+    inside = PAGE[PAGE.index(any_model.BEGIN) + len(any_model.BEGIN) : PAGE.index(any_model.END)]
+    assert inside.strip() == any_model.page(rows)
+    assert len(rows) >= 36
+    assert max(row["difference"] for row in rows) <= 1e-6
+    assert min(row["masked"] for row in rows) > 1e-4  # the dropped columns affected predictions
+    counts = {library: sum(row["library"] == library for row in rows) for library in {row["library"] for row in rows}}
+    wanted = {"fuxictr": 14, "deepctr-torch": 8, "torch-rechub": 8, "recbole": 6, "torchrec": 1, "by hand": 1}
+    assert all(counts[library] >= least for library, least in wanted.items()), counts
+
+
+def test_the_cost_is_the_one_measured_and_meets_its_goals() -> None:
+    found = results("pruner.json")
+    serving, training = found["serving"], found["training"]
+    for kind, label in (("eager", "eager"), ("onnxruntime", "ONNX Runtime")):
+        for form in ("compact", "folded"):
+            cells = [f"{serving[kind][batch][f'full_over_{form}']:.2f}" for batch in ("1", "256")]
+            assert f"| {label}, {form} | {cells[0]} | {cells[1]} |" in PAGE
+    hooks, gate = training["hooks"], training["gate_step"]
+    assert f"2,048 rows {hooks:.2f} times as long; a gate step takes {gate:.2f} of a training step" in PAGE
+    assert hooks <= 1.1
+    assert gate <= 1
+    assert serving["onnxruntime"]["1"]["full_over_folded"] >= 1
+    assert serving["onnxruntime"]["256"]["full_over_folded"] >= 2
+
+
+@pytest.mark.slow
+def test_the_cost_benchmark_runs(tmp_path: Path) -> None:
+    command: list[str | Path] = [
+        sys.executable,
+        ROOT / "benchmarks" / "pruner.py",
+        "--rounds",
+        "1",
+        "--batch",
+        "16",
+        "--out",
+        tmp_path / "o",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "o").read_text())["serving"]["columns"] == [624, 156]
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(
+    not os.environ.get("FIELDWISE_INTEROP"), reason="set FIELDWISE_INTEROP to a Python with the libraries"
+)
+@pytest.mark.parametrize("library", ["fuxictr", "deepctr-torch", "torch-rechub", "recbole", "torchrec"])
+def test_public_models_of_a_library_are_exact(library: str, tmp_path: Path) -> None:
+    zoo = os.environ.get("FUXICTR_ZOO", "")
+    if library == "fuxictr" and not zoo:
+        pytest.skip("set FUXICTR_ZOO to the model_zoo of FuxiCTR's repository")
+    out = tmp_path / "rows.json"
+    command: list[str | Path] = [
+        os.environ["FIELDWISE_INTEROP"],
+        ROOT / "benchmarks" / "any_model.py",
+        "--no-onnx",
+        "--out",
+        out,
+    ]
+    command += ["--libraries", library, *(["--zoo", zoo] if zoo else [])]
+    home = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=home)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = json.loads(out.read_text())["rows"]
+    assert len(rows) >= 1
+    assert max(row["difference"] for row in rows) <= 1e-6

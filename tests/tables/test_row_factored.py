@@ -1,0 +1,100 @@
+"""The row-factored forward pass must equal the model's own."""
+
+import pytest
+import torch
+
+from fieldwise.core.registry import resolve
+from fieldwise.core.schema import Field, Schema
+from fieldwise.models import MODELS
+from fieldwise.models.compact import compact
+from fieldwise.models.model import Model
+from fieldwise.tables.lookup import Distinct, Found, Places
+from fieldwise.tables.row_factored import SummedHead, row_factored
+from tests.models.test_models import MASKS, SCHEMA, ids_of, settings, trained
+
+__all__ = ["settings"]
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("training", [True, False])
+def test_by_rows_gives_the_model_s_logits_and_gradients(settings: Model, name: str, training: bool) -> None:
+    layout = SCHEMA.layout(settings.width)
+    model = compact(trained(settings, layout), MASKS[name](layout)).train(training)
+    ids, pull = ids_of(SCHEMA), torch.linspace(-1, 1, 64)
+    found = []
+    for forward in (model, row_factored(model)):
+        model.zero_grad()
+        torch.manual_seed(0)  # for dropout
+        logits = forward(ids)
+        (logits * pull).sum().backward()
+        found.append([logits, *(weight.grad for weight in model.parameters())])
+    for plain, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_by_rows_takes_a_gate_as_the_model_does(settings: Model, training: bool) -> None:
+    layout = SCHEMA.layout(settings.width)
+    model = trained(settings, layout).train(training)
+    gate = torch.linspace(-0.5, 1, layout.columns).relu()
+    ids, pull = ids_of(SCHEMA), torch.linspace(-1, 1, 64)
+    found = []
+    for forward in (model, row_factored(model)):
+        model.zero_grad()
+        torch.manual_seed(0)  # for dropout
+        logits = forward(ids, gate)
+        (logits * pull).sum().backward()
+        torch.manual_seed(0)
+        values = gate.clone().requires_grad_()
+        (of_gate,) = torch.autograd.grad((forward(ids, values) * pull).sum(), values)
+        found.append([logits, of_gate, *(weight.grad for weight in model.parameters())])
+    for plain, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_heads_that_begin_with_a_sum_go_by_rows_and_no_others(name: str) -> None:
+    model = resolve("model", MODELS, name)().build(SCHEMA.layout(4))
+    assert isinstance(model.head, SummedHead) == (name in ("fm", "deepfm"))
+    assert (row_factored(model) is not model) == isinstance(model.head, SummedHead)
+
+
+def test_fields_with_several_values_a_row_are_not_summed_row_by_row() -> None:
+    schema = Schema((Field("user", 9), Field("genres", 5, length=3)))
+    model = resolve("model", MODELS, "fm")().build(schema.layout(4))
+    assert row_factored(model) is model, "the square of a mean is not the mean of squares"
+
+
+def test_sums_in_bfloat16_stay_near(settings: Model) -> None:
+    model, ids = trained(settings, SCHEMA.layout(settings.width)), ids_of(SCHEMA)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        half = row_factored(model)(ids).float()
+    with torch.no_grad():
+        torch.testing.assert_close(half, model(ids), atol=0.2, rtol=0.05)
+
+
+@pytest.mark.parametrize("below", [100, 100_000])
+def test_distinct_rows_know_their_places(below: int) -> None:
+    table = torch.randn(below, 3)
+    rows = torch.tensor([[7, 2], [99, 7], [2, 2]], dtype=torch.int32)
+    found = Distinct().of(Found(table, Places(rows)))
+    assert found.rows is not None
+    assert found.rows.tolist() == [2, 7, 99]
+    assert torch.equal(found.weights, table[[2, 7, 99]])
+    assert found.places.numbers.tolist() == [[1, 0], [2, 1], [0, 0]]
+    assert found.places.by_row is not None
+    assert found.places.by_row.order.tolist() == [1, 4, 5, 0, 3, 2]
+    assert found.places.by_row.starts.tolist() == [0, 3, 5]
+    assert Distinct().of(found) is found
+
+
+def test_gradients_through_places_are_those_of_plain_indexing() -> None:
+    rows = torch.tensor([[7, 2], [9, 7], [2, 2]], dtype=torch.int32)
+    pull = torch.arange(18.0).view(3, 2, 3)
+    grads = []
+    for known in (True, False):
+        table = torch.randn(10, 3, requires_grad=True)
+        found = Found(table, Places(rows))
+        ((Distinct().of(found) if known else found).at_places() * pull).sum().backward()
+        grads.append(table.grad)
+    torch.testing.assert_close(*grads, rtol=0, atol=0)
