@@ -50,7 +50,7 @@ def seed(draw: Random) -> tuple[str, ...]:
 
 def out(draw: Random) -> tuple[str, ...]:
     """Folders whose names have a meaning in a terminal, a page or a path."""
-    name = draw.choice(("run[/b]", "[red]x", "a b", "[/]", *_WORDS))
+    name = draw.choice(("run[/b]", "[red]x", "a b", "[/]", *_WORDS)).replace("..", "x/..")
     return draw.choice(((*_RUN, "--out", name), ("prepare", "settings.toml", "--out", name)))
 
 

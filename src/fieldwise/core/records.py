@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError, model_validator
 
 
 class Record(BaseModel):
@@ -25,8 +25,8 @@ def first_problem(error: ValidationError) -> str:
 class Metrics(Record):
     """Quality of predictions on a split."""
 
-    auc: float
-    log_loss: float
+    auc: FiniteFloat
+    log_loss: FiniteFloat
     rows: int
 
 
@@ -34,13 +34,13 @@ class Epoch(Record):
     """One pass over the training rows; number 0 is the model before the first pass."""
 
     epoch: int
-    loss: float | None
+    loss: FiniteFloat | None
     """Mean training loss, without penalties."""
-    auc: float
+    auc: FiniteFloat
     """On the validation split."""
-    log_loss: float
+    log_loss: FiniteFloat
     """On the validation split."""
-    seconds: float
+    seconds: FiniteFloat
 
 
 class Size(Record):

@@ -55,7 +55,7 @@ class Staged(Protocol):
 class Engine(Settings):
     """Settings of an engine; `stage` runs it."""
 
-    memory: int = Field(4096, ge=1024)
+    memory: int = Field(4096, ge=1024, le=2**30)
     """Memory limit in MiB, independent of the number of rows; at least 1024. Vocabularies get one eighth."""
 
     @property

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any, Final
 
 from fieldwise.core.files import writing
@@ -72,7 +73,7 @@ def read_metrics(out: Path) -> Iterator[dict[str, Any]]:
                 value = parse_json(line.decode("utf-8", errors="replace"))
             except ValueError:
                 continue
-            if isinstance(value, dict):
+            if isinstance(value, dict) and _is_complete(value):
                 yield value
 
 
@@ -91,3 +92,15 @@ def _ends_well(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, 2)
         return file.read(1) == b"\n"
+
+
+def _is_complete(line: dict[str, Any]) -> bool:
+    """Whether a line has all values of its event; a damaged line may lack some, or hold other types."""
+    number = (int, float)
+    needed: dict[str, tuple[type, ...]] = {
+        "epoch": {"title": (str,), "epoch": (int,), "loss": (*number, NoneType), "auc": number},
+        "gate": {"title": (str,), "step": (int,), "live": number, "cost": number, "limit": number, "widths": (dict,)},
+    }.get(str(line.get("event")), {})
+    widths = line.get("widths", {})
+    typed = all(key in line and isinstance(line[key], types) for key, types in needed.items())
+    return typed and isinstance(widths, dict) and all(isinstance(width, int) for width in widths.values())
