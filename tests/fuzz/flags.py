@@ -8,7 +8,11 @@ from tests.fuzz.mutate_values import NUMBERS, TEXTS
 
 Flags = Callable[[Random], tuple[str, ...]]
 _RUN: Final = ("run", "settings.toml", "--dataset", "dataset")
-_WORDS: Final = (*(text for text in TEXTS if "\0" not in text), "é b")
+_WORDS: Final = (
+    *(text.replace("..", "x/..").replace("evil:", "absent:") for text in TEXTS if "\0" not in text),
+    "é b",
+)
+"""Texts that a user may type; a folder or a module that the user names is meant, so neither is a stranger's."""
 _KEYS: Final = (
     "run.seeds", "run.budgets", "run.device", "data.fields.user.min_count", "data.min_count", "data.fields.price.bins",
     "data.fields.price.edges", "data.fields.price.width", "split.train", "split.valid", "engine.memory", "model.width",
@@ -50,7 +54,7 @@ def seed(draw: Random) -> tuple[str, ...]:
 
 def out(draw: Random) -> tuple[str, ...]:
     """Folders whose names have a meaning in a terminal, a page or a path."""
-    name = draw.choice(("run[/b]", "[red]x", "a b", "[/]", *_WORDS)).replace("..", "x/..")
+    name = draw.choice(("run[/b]", "[red]x", "a b", "[/]", *_WORDS))
     return draw.choice(((*_RUN, "--out", name), ("prepare", "settings.toml", "--out", name)))
 
 

@@ -98,6 +98,7 @@ def _is_complete(line: dict[str, Any]) -> bool:
     """Whether a line has all values of its event; a damaged line may lack some, or hold other types."""
     number = (int, float)
     needed: dict[str, tuple[type, ...]] = {
+        "command": {"command": (str,)},
         "epoch": {"title": (str,), "epoch": (int,), "loss": (*number, NoneType), "auc": number},
         "gate": {"title": (str,), "step": (int,), "live": number, "cost": number, "limit": number, "widths": (dict,)},
     }.get(str(line.get("event")), {})
