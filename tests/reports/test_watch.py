@@ -1,5 +1,6 @@
 """A running search on a terminal, and TensorBoard."""
 
+import json
 import os
 from pathlib import Path
 from threading import Timer
@@ -117,3 +118,16 @@ def test_a_folder_at_work_is_watched_until_its_run_ends(tmp_path: Path, capsys: 
         ending.join()
     app(["watch", str(tmp_path), "--once"], standalone_mode=False)
     assert "No process" not in capsys.readouterr().out
+
+
+def test_lines_that_lack_values_are_left_out(tmp_path: Path) -> None:
+    good = {"event": "epoch", "title": "pretrain", "epoch": 1, "loss": None, "auc": 0.5}
+    bad = [
+        {**good, "auc": "high"},
+        {key: value for key, value in good.items() if key != "loss"},
+        {"event": "gate", "title": "search", "step": 1, "live": 2, "cost": 2, "limit": 2, "widths": {"a": "x"}},
+        {"event": "gate", "title": "search", "step": 1, "live": 2, "cost": 2, "limit": 2},
+        {"event": "command"},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*bad, good]))
+    assert list(journal.read_metrics(tmp_path)) == [good]

@@ -97,11 +97,11 @@ def _ends_well(path: Path) -> bool:
 def _is_complete(line: dict[str, Any]) -> bool:
     """Whether a line has all values of its event; a damaged line may lack some, or hold other types."""
     number = (int, float)
-    needed: dict[str, tuple[type, ...]] = {
+    events: dict[str, dict[str, tuple[type, ...]]] = {
         "command": {"command": (str,)},
         "epoch": {"title": (str,), "epoch": (int,), "loss": (*number, NoneType), "auc": number},
         "gate": {"title": (str,), "step": (int,), "live": number, "cost": number, "limit": number, "widths": (dict,)},
-    }.get(str(line.get("event")), {})
-    widths = line.get("widths", {})
+    }
+    needed, widths = events.get(str(line.get("event")), {}), line.get("widths", {})
     typed = all(key in line and isinstance(line[key], types) for key, types in needed.items())
     return typed and isinstance(widths, dict) and all(isinstance(width, int) for width in widths.values())
