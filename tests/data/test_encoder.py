@@ -225,3 +225,10 @@ def test_a_column_of_another_kind_is_one_line(column: pa.Array, tmp_path: Path) 
     data = prepare(Frame(frame=frame, label="click"), tmp_path / "x")
     with pytest.raises(DataError, match=r"Column 'a' holds .*\. Allowed: text, numbers and times\. Give the column"):
         data.encoder.encode(pa.table({"a": column}))
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.string()), pa.list_(pa.string(), 2)], ids=str)
+def test_lists_of_every_arrow_type_are_the_same_rows(kind: pa.DataType, tmp_path: Path) -> None:
+    rows = pa.array([[f"a{i % 3}", f"b{i % 5}"] for i in range(600)])
+    data = prepare(Frame(frame=pa.table({"g": rows, "click": np.arange(600) % 2}), label="click"), tmp_path / "x")
+    assert np.array_equal(data.encoder.encode({"g": rows[:9].cast(kind)}), data.encoder.encode({"g": rows[:9]}))

@@ -33,17 +33,15 @@ def full(error: BaseException) -> str | None:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Raises `DiskError`, which names the folder, if the disk is full."""
+def writing(folder: Path, advice: str = "Free some, then run the same command again.") -> Iterator[None]:
+    """Raises `DiskError`, which names the folder and gives the advice, if the disk is full."""
     try:
         yield
     except Exception as error:
         reason = full(error)
         if reason is None:
             raise
-        raise DiskError(
-            f"No room left at '{folder}' ({reason}). Free some, then run the same command again."
-        ) from error
+        raise DiskError(f"No room left at '{folder}' ({reason}). {advice}") from error
 
 
 @contextmanager

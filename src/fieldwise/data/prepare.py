@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fieldwise.core.errors import DataError, DiskError
-from fieldwise.core.files import full
+from fieldwise.core.errors import DataError
+from fieldwise.core.files import writing
 from fieldwise.core.lock import exclusive
 from fieldwise.core.registry import name_of
 from fieldwise.core.schema import Schema
@@ -88,16 +88,13 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
 @contextmanager
 def _temporary(work: Path) -> Iterator[None]:
     """Removes the work folder in any case; turns a full disk into a DiskError."""
+    advice = (
+        "Preparing needs about the size of the raw rows, and the same again for the dataset. Free some space, or "
+        "choose another --out."
+    )
     try:
-        yield
-    except Exception as error:
-        reason = full(error)
-        if reason is None:
-            raise
-        raise DiskError(
-            f"No room left at '{work.parent}' ({reason}). Preparing needs about the size of the raw rows, and "
-            "the same again for the dataset. Free some space, or choose another --out."
-        ) from error
+        with writing(work.parent, advice):
+            yield
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -183,5 +183,5 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values are lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+    """Whether values are lists, of any length or of one fixed size."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

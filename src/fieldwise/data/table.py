@@ -21,7 +21,7 @@ from fieldwise.data.files import (
     text_sample,
 )
 from fieldwise.data.infer import infer
-from fieldwise.data.rules import Rule
+from fieldwise.data.rules import Rule, is_list
 from fieldwise.data.source import BadRows, Files, Source
 
 MAX_COLUMNS: Final = 20_000
@@ -113,13 +113,9 @@ def _check_column_count(path: Path, columns: int) -> None:
 def _check_types(types: dict[str, pa.DataType]) -> None:
     """Refuses columns that are not text, numbers, times or lists of them."""
     for name, kind in types.items():
-        inner = kind.value_type if _is_list(kind) else kind
+        inner = kind.value_type if is_list(kind) else kind
         if pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner):
             raise DataError(
                 f"Column '{name}' holds {kind}. Allowed: text, numbers, times, and lists of them. "
                 f"Exclude it with --set 'data.ignore=[\"{name}\"]', or convert it."
             )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
