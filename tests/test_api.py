@@ -66,6 +66,8 @@ def test_import_fieldwise_and_dir_import_no_torch() -> None:
 def test_run_report_and_compare_take_plain_values(tmp_path: Path) -> None:
     (record,) = fw.run(SMALL, out=str(tmp_path / "run"))
     assert (record.budget, record.search, record.compact_size.columns) == ("8 columns", "uniform", 8)
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert len({path.stat().st_mode for path in files}) == 1, "files of one folder have one mode"
     assert fw.run(tmp_path / "run" / "settings.toml", out=tmp_path / "run") == [record], "a path, and a complete run"
     assert fw.run(fw.RunSettings.of(SMALL), out=tmp_path / "run") == [record]
     assert [path.name for path in fw.report(str(tmp_path / "run")).paths] == ["report.md", "report.html"]

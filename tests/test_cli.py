@@ -113,9 +113,10 @@ def test_a_table_runs_from_flags_and_is_described(tmp_path: Path) -> None:
     flags = ["--source", "table", "--raw", str(raw), "--label", "click", "--bad-rows", "skip", "--budget", "25%"]
     result = cli("run", "--out", tmp_path / "r", *flags, *FAST[2:])
     assert result.returncode == 0, result.stderr
+    assert "1 bad row was skipped, 0.02% of 4,001." in result.stdout.splitlines()
     shown = cli("describe", tmp_path / "r" / "dataset")
     assert shown.returncode == 0, shown.stderr
-    for words in ("table, label 'click'", "quantile, 64 bins", "category", "1 bad rows were skipped", "unknown %"):
+    for words in ("table, label 'click'", "quantile, 64 bins", "category", "1 bad row was skipped", "unknown %"):
         assert words in shown.stdout
 
 

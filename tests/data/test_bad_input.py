@@ -1,6 +1,7 @@
 """Malformed raw rows: an error of one line, and no partial output."""
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -224,3 +225,24 @@ def test_folders_and_globs_without_files_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "raw", tmp_path, "is no Parquet file")
     (tmp_path / "raw" / "c.csv").write_text("a\n")
     refused(tmp_path / "raw", tmp_path, "mixes text and Parquet")
+
+
+@pytest.mark.parametrize(("start", "says"), [
+    (b"PK\x03\x04\x14\x00click,a\n1,2\n", "is a zip archive or an Excel workbook, not text. Unpack it"),
+    (b"\x1f\x8b\x08\x00\x00", "is compressed by gzip, not text. Give it a name that ends with .gz"),
+    (b"BZh91AY&SYxx", "is compressed by bzip2, not text. Unpack it: bunzip2"),
+    (b"\x28\xb5\x2f\xfd\x04", "is compressed by zstd"),
+    (b"PAR1\x15\x04", "is Parquet, not text. Give it a name that ends with .parquet"),
+    ("click,a\n1,2\n".encode("utf-16"), "is UTF-16 text"),
+])  # fmt: skip
+def test_a_file_that_is_no_text_is_named_by_what_it_is(start: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / "raw.csv").write_bytes(start)
+    with pytest.raises(DataError, match=re.escape(says)) as error:
+        Table(raw=tmp_path / "raw.csv", label="click").open()
+    assert "latin1" not in str(error.value)
+
+
+@pytest.mark.parametrize("header", ["PAR1,click", "BZhour,click", "PK,click"])
+def test_a_header_that_begins_like_another_format_is_text(header: str, tmp_path: Path) -> None:
+    (tmp_path / "raw.csv").write_text(f"{header}\n" + "".join(f"{i % 7},{i % 2}\n" for i in range(50)))
+    assert Table(raw=tmp_path / "raw.csv", label="click").open().columns == tuple(header.split(","))

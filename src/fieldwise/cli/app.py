@@ -28,7 +28,6 @@ app = typer.Typer(
     name="fieldwise",
     help="Finds how wide each field's embedding should be in a CTR model, and hands back the smaller model.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for name, command in COMMANDS.items():

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fieldwise.cli.completion import searches
 from fieldwise.cli.console import table, watching
 from fieldwise.cli.options import Budgets, DatasetFolder, DeviceName, PresetName, Raw, Seeds, Sets, tables_of
 
@@ -13,7 +14,10 @@ Jobs = Annotated[int, typer.Option(min=1, help="Cells to run in parallel, each i
 Minutes = Annotated[
     float | None, typer.Option(min=0, help="Start no further cell after this many minutes; the same command resumes.")
 ]
-Methods = Annotated[list[str] | None, typer.Option("--method", help="\\[compare] methods; may be repeated.")]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", help="\\[compare] methods; may be repeated.", autocompletion=searches),
+]
 
 
 def compare(

@@ -46,6 +46,10 @@ class Bars(Watcher):
         self._title = title
         self.line(f"{title}: {'already complete' if done else 'begins'}")
 
+    def note(self, text: str) -> None:
+        """Prints the line."""
+        self.line(text)
+
     def rows(self, what: str, done: int, total: int | None) -> None:
         """Moves the bar of a preparation."""
         self._draw(what, done, total)
@@ -121,7 +125,7 @@ def describe_dataset(console: Console, data: "Dataset") -> None:
         dataset.field_rows(data.info, rules),
     )
     if data.info["skipped"]:
-        console.print(f"{data.info['skipped']:,} bad rows were skipped.")
+        console.print(dataset.skipped(data.info))
 
 
 def table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from fieldwise.cli.completion import among, engines, models, presets, searches, sources
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.registry import Trusted
 from fieldwise.core.settings import Values, override, read_toml
@@ -17,19 +18,33 @@ if TYPE_CHECKING:
 SettingsFile = Annotated[
     Path | None, typer.Argument(help="A TOML file; default: the settings.toml of --out, else the defaults.")
 ]
-PresetName = Annotated[str | None, typer.Option("--preset", help="Named settings, which yours override; see `list`.")]
+PresetName = Annotated[
+    str | None,
+    typer.Option("--preset", help="Named settings, which yours override; see `list`.", autocompletion=presets),
+]
 Out = Annotated[Path, typer.Option(help="The run folder: created, or resumed.")]
-Source = Annotated[str | None, typer.Option(help="\\[data] name: the source of rows; see `list`.")]
+Source = Annotated[
+    str | None, typer.Option(help="\\[data] name: the source of rows; see `list`.", autocompletion=sources)
+]
 Raw = Annotated[Path | None, typer.Option(help="\\[data] raw: the file or folder of the source.")]
 Label = Annotated[str | None, typer.Option(help="\\[data] label: the click column, for the source `table`.")]
 BadRows = Annotated[
-    str | None, typer.Option(help="\\[data] bad_rows: `stop` at rows that cannot be read, or `skip` them.")
+    str | None,
+    typer.Option(
+        help="\\[data] bad_rows: `stop` at rows that cannot be read, or `skip` them.",
+        autocompletion=among("stop", "skip"),
+    ),
 ]
-EngineName = Annotated[str | None, typer.Option("--engine", help="\\[engine] name: auto, arrow, duckdb or spark.")]
+EngineName = Annotated[
+    str | None,
+    typer.Option("--engine", help="\\[engine] name: auto, arrow, duckdb or spark.", autocompletion=engines),
+]
 Master = Annotated[str | None, typer.Option(help="\\[engine] master: the Spark cluster, such as spark://host:7077.")]
 DatasetFolder = Annotated[Path | None, typer.Option("--dataset", help="A dataset folder of `prepare`.")]
-ModelName = Annotated[str | None, typer.Option("--model", help="\\[model] name; see `list`.")]
-SearchName = Annotated[str | None, typer.Option("--search", help="\\[search] name; see `list`.")]
+ModelName = Annotated[str | None, typer.Option("--model", help="\\[model] name; see `list`.", autocompletion=models)]
+SearchName = Annotated[
+    str | None, typer.Option("--search", help="\\[search] name; see `list`.", autocompletion=searches)
+]
 Budgets = Annotated[
     list[str] | None, typer.Option("--budget", help="Upper bound: 28, '27k parameters', '1 MiB', 25%; may be repeated.")
 ]
@@ -37,7 +52,9 @@ Align = Annotated[
     int | None, typer.Option(min=1, help="Widths are multiples of this; TorchRec's sharded tables need 4.")
 ]
 Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Random seed, 0 or more; may be repeated.")]
-DeviceName = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")]
+DeviceName = Annotated[
+    str | None, typer.Option("--device", help="auto, cpu or cuda.", autocompletion=among("auto", "cpu", "cuda"))
+]
 TensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run folder (extra `tensorboard`).")
 ]

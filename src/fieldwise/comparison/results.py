@@ -26,9 +26,8 @@ from fieldwise.core.files import write_json, write_text
 from fieldwise.core.lock import exclusive
 from fieldwise.core.records import RunRecord, StageRecord
 from fieldwise.core.watcher import Watcher
-from fieldwise.data.store import Dataset
 from fieldwise.pipeline.folder import check_stages, read_record
-from fieldwise.pipeline.stages import prepare
+from fieldwise.pipeline.stages import dataset_of
 from fieldwise.reports import write
 from fieldwise.reports.comparison.statistics import summarize
 from fieldwise.reports.comparison.tables import markdown
@@ -75,8 +74,7 @@ def _open(settings: CompareSettings, out: Path, watcher: Watcher) -> Work:
     """Checks everything that can be checked before any work, and opens or prepares the dataset."""
     shared = settings.shared
     choose_device(shared.run.device)
-    given = shared.run.dataset
-    data = Dataset.open(given) if given else prepare(shared, out / "dataset", watcher)
+    data = dataset_of(shared, out, watcher)
     for pair in settings.runs:
         check_stages(job_of(settings, out, pair), data)
     write_text(out / "settings.toml", tomli_w.dumps(settings.values()))

@@ -11,6 +11,9 @@ class Watcher:
     def begin(self, title: str, done: bool) -> None:
         """A stage begins, or is skipped because it is complete."""
 
+    def note(self, text: str) -> None:
+        """One line that the user should read, such as the number of skipped rows."""
+
     def rows(self, what: str, done: int, total: int | None) -> None:
         """Rows or fields of a preparation are done; the total is None while unknown."""
 
@@ -34,6 +37,11 @@ class Watchers(Watcher):
         """A stage begins, or is skipped because it is complete."""
         for watcher in self._watchers:
             watcher.begin(title, done)
+
+    def note(self, text: str) -> None:
+        """One line that the user should read."""
+        for watcher in self._watchers:
+            watcher.note(text)
 
     def rows(self, what: str, done: int, total: int | None) -> None:
         """Rows or fields of a preparation are done."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fieldwise.core.errors import DataError
+from fieldwise.data.magic import not_text
 
 TEXT: Final = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
 PARQUET: Final = (".parquet", ".pq")
@@ -63,6 +64,9 @@ def open_text(path: Path) -> Iterator[TextIO]:
     """Opens a text file, plain or gzip; raises DataError if it is not UTF-8."""
     opener = gzip.open if path.name.endswith(".gz") else open
     try:
+        wrong = not_text(path) if opener is open else None
+        if wrong:
+            raise DataError(wrong)
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
             yield file
     except UnicodeDecodeError as error:

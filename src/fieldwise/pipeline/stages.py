@@ -34,6 +34,7 @@ from fieldwise.pipeline.folder import Job, check_stages, with_earlier
 from fieldwise.pipeline.report import report
 from fieldwise.pipeline.seed_run import SeedRun
 from fieldwise.pipeline.settings import RunInput, RunSettings
+from fieldwise.reports.dataset import skipped
 from fieldwise.reports.run.journal import Journal
 from fieldwise.reports.run.view import open_run
 from fieldwise.train.task import choose_device
@@ -49,6 +50,15 @@ def prepare(settings: RunSettings, out: Path, watcher: Watcher | None = None) ->
         )
     watcher.begin(f"prepare {name_of(settings.data, SOURCES)}", done=out.exists())
     return prepare_rows(settings.data, out, settings.split, watcher.rows, settings.engine)
+
+
+def dataset_of(settings: RunSettings, out: Path, watcher: Watcher) -> Dataset:
+    """Opens the dataset that the settings name, or prepares it in the run folder; notes rows that were skipped."""
+    given = settings.run.dataset
+    data = Dataset.open(given) if given else prepare(settings, out / "dataset", watcher)
+    if data.info["skipped"]:
+        watcher.note(skipped(data.info))
+    return data
 
 
 def pretrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> None:
@@ -101,9 +111,8 @@ def _opened(settings: RunSettings, out: Path, watcher: Watcher | None) -> Iterat
     """
     watcher = watcher or Watcher()
     choose_device(settings.run.device)
-    given = settings.run.dataset
     with exclusive(out):
-        data = Dataset.open(given) if given else prepare(settings, out / "dataset", watcher)
+        data = dataset_of(settings, out, watcher)
         job = Job(settings, out, Watchers(watcher, Journal(out)))
         check_stages(job, data)
         write_text(out / "settings.toml", tomli_w.dumps(with_earlier(settings, out).values()))

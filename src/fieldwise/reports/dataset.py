@@ -27,6 +27,13 @@ def field_rows(info: dict[str, Any], rules: list[dict[str, Any]]) -> Iterator[tu
         )
 
 
+def skipped(info: dict[str, Any]) -> str:
+    """One line: how many bad rows were skipped, of how many."""
+    count = info["skipped"]
+    rows = count + sum(info["rows"].values())
+    return f"{count:,} bad row{' was' if count == 1 else 's were'} skipped, {count / rows:.2%} of {rows:,}."
+
+
 def _made_by(name: str, entry: dict[str, Any]) -> str:
     rule = entry["rule"]
     detail = {"quantile": f", {len(rule['edges']) + 1} bins", "width": f", bins of {rule['width']:g}"}

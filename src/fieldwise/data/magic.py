@@ -1,0 +1,29 @@
+"""Recognizes files that are no plain text by their first bytes."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+_UTF16: Final = ("UTF-16 text", "Convert it first, for example: iconv -f utf-16 -t utf-8")
+_KINDS: Final = {
+    rb"PK\x03\x04": ("a zip archive or an Excel workbook", "Unpack it, or save the sheet as CSV"),
+    rb"\x1f\x8b": ("compressed by gzip", "Give it a name that ends with .gz"),
+    rb"BZh[1-9]1AY&SY": ("compressed by bzip2", "Unpack it: bunzip2"),
+    rb"\x28\xb5\x2f\xfd": ("compressed by zstd", "Unpack it: unzstd"),
+    rb"\xfd7zXZ\x00": ("compressed by xz", "Unpack it: unxz"),
+    rb"7z\xbc\xaf": ("a 7z archive", "Unpack it"),
+    rb"PAR1[\x00-\x1f]": ("Parquet", "Give it a name that ends with .parquet"),
+    rb"ARROW1\x00": ("an Arrow file", "Write it as Parquet"),
+    rb"SQLite format 3\x00": ("an SQLite database", "Write the table as CSV or Parquet"),
+    rb"\xff\xfe": _UTF16,
+    rb"\xfe\xff": _UTF16,
+}
+"""What files with these first bytes are, and what to do with them."""
+
+
+def not_text(path: Path) -> str | None:
+    """Returns what a file is and what to do, if its first bytes are not those of text; None if they may be."""
+    with path.open("rb") as file:
+        start = file.read(16)
+    found = next((kind for pattern, kind in _KINDS.items() if re.match(pattern, start)), None)
+    return None if found is None else f"'{path}' is {found[0]}, not text. {found[1]}."
