@@ -5,28 +5,22 @@ keeps its full width if narrowing it would change a prediction.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
+from fieldwise.pruning.comparing import Comparison
 from fieldwise.pruning.copying import copied, replaced
-from fieldwise.pruning.example import Example, Randomness, evaluating
+from fieldwise.pruning.example import Example, evaluating
 from fieldwise.pruning.gating import Gating
 from fieldwise.pruning.layers import Plan, dense_plans
 from fieldwise.pruning.narrow import NarrowFields, NarrowTable, NoTable, kept_columns, renewed
 from fieldwise.pruning.sites import Site
 from fieldwise.tables.embedding import FieldEmbedding
 
-DRAWS: Final = 3
-"""Number of comparisons in addition to the example itself."""
-TOLERANCE: Final = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 2e-2, torch.bfloat16: 1e-1}
-"""Largest difference that rounding can explain, relative to the scale of the outputs."""
 log = logging.getLogger(__name__)
 
 
@@ -73,17 +67,17 @@ def compact(model: nn.Module, gating: Gating, mask: Mask, example: Example, inpl
     """Return a compact model that predicts what the masked model predicts, and a report."""
     counted = _numbers(model, gating)
     with evaluating(model), torch.no_grad():
-        expected = [_outputs(model, gating, mask, example, draw) for draw in range(DRAWS + 1)]
+        compared = Comparison(model, gating, mask, example)
         plans, whole = dense_plans(model, gating, mask, example)
     builder = _Builder(model, gating, mask)
     report = Report(mask, (mask.full.params, mask.params), whole=[Whole(name, why) for name, why in whole.items()])
     if inplace:
         flags = {id(module): module.training for module in model.modules()}
-        small, kept = _changed_in_place(builder, plans, example, expected, report)
+        small, kept = _changed_in_place(builder, plans, compared, report)
         for module in small.modules():
             module.training = flags.get(id(module), module.training)
     else:
-        small, kept = _fitting(builder, plans, example, expected, report)
+        small, kept = _fitting(builder, plans, compared, report)
         small.train(model.training)
     report.shrunk = {plan.name: plan.change for plan in kept}
     tables = sum(p.numel() for p in _unique(builder.narrow_weights()))
@@ -120,9 +114,10 @@ class _Builder:
         """Return the weights of the narrow tables."""
         return [weight for new in self.swaps.values() for weight in new.parameters()]
 
-    def site_of(self, new: nn.Module) -> Site:
-        """Return the site that a narrow table replaces."""
-        return next(site for site in self.gating.tables.sites if self.swaps[site.module] is new)
+    @property
+    def replaced(self) -> dict[Site, nn.Module]:
+        """Return the narrow table of each site."""
+        return {site: self.swaps[site.module] for site in self.gating.tables.sites}
 
     def copy(self, plans: list[Plan]) -> nn.Module:
         """Return a copy of the model with narrow tables and the given narrow layers."""
@@ -145,27 +140,24 @@ def narrow_site(site: Site, kept: list[int], shared: dict[int, nn.Parameter]) ->
     return NarrowTable(module, kept, shared[key])
 
 
-Expected = list[list[Tensor]]
-
-
 def _fitting(
-    builder: _Builder, plans: list[Plan], example: Example, expected: Expected, report: Report
+    builder: _Builder, plans: list[Plan], compared: Comparison, report: Report
 ) -> tuple[nn.Module, list[Plan]]:
     """Return a copy in which every layer is narrow whose narrowing keeps the predictions."""
     small = builder.copy(plans)
-    report.difference = _difference(small, builder, example, expected)
-    if report.difference <= _tolerance(expected):
+    report.difference = compared.difference(small, builder.replaced)
+    if report.difference <= compared.tolerance:
         return small, plans
     good = []
     for plan in plans:
-        if _difference(builder.copy([plan]), builder, example, expected) <= _tolerance(expected):
+        if compared.difference(builder.copy([plan]), builder.replaced) <= compared.tolerance:
             good.append(plan)
         else:
             report.whole.append(Whole(plan.name, "narrowing it would change predictions"))
     for attempt in (good, []):
         small = builder.copy(attempt)
-        report.difference = _difference(small, builder, example, expected)
-        if report.difference <= _tolerance(expected):
+        report.difference = compared.difference(small, builder.replaced)
+        if report.difference <= compared.tolerance:
             if len(attempt) < len(good):
                 report.notes.append(
                     "narrowing the dense layers together would change predictions: all keep their full width"
@@ -175,21 +167,21 @@ def _fitting(
 
 
 def _changed_in_place(
-    builder: _Builder, plans: list[Plan], example: Example, expected: Expected, report: Report
+    builder: _Builder, plans: list[Plan], compared: Comparison, report: Report
 ) -> tuple[nn.Module, list[Plan]]:
     """Narrow the model in place, one layer at a time, so that each layer can be restored."""
     builder.gating.remove()
     small = replaced(builder.model, builder.swaps)
-    report.difference = _difference(small, builder, example, expected)
-    if report.difference > _tolerance(expected):
+    report.difference = compared.difference(small, builder.replaced)
+    if report.difference > compared.tolerance:
         replaced(small, {new: old for old, new in builder.swaps.items()})
         raise MaskError(_refusal(builder.model, report.difference))
     kept = []
     for plan in plans:
         new = plan.build()
         small = replaced(small, {plan.layer: new})
-        found = _difference(small, builder, example, expected)
-        if found <= _tolerance(expected):
+        found = compared.difference(small, builder.replaced)
+        if found <= compared.tolerance:
             kept.append(plan)
             report.difference = found
         else:
@@ -203,72 +195,3 @@ def _refusal(model: nn.Module, difference: float) -> str:
         f"Narrow tables change the predictions of {type(model).__name__} by {difference:.1e} of their scale. The "
         "forward is random in evaluation mode, or reads a table's weights directly: exclude that table."
     )
-
-
-def _outputs(model: nn.Module, gating: Gating, mask: Mask, example: Example, draw: int) -> list[Tensor]:
-    """Outputs of the masked model in one comparison."""
-    device = next(model.parameters()).device
-    parts = torch.from_numpy(mask.vector).to(device).split(mask.full.widths)
-    shake = _Shake(draw)
-
-    def change(site: Site, output: Tensor) -> Tensor:
-        return shake(site, output) * site.cut(parts).to(output.device, output.dtype)
-
-    with Randomness(draw, device)(), gating.changed(change):
-        return [out.clone() for out in example.compared(model)]
-
-
-class _Shake:
-    """Shuffle and scale the rows of a table's output, deterministically for each draw."""
-
-    def __init__(self, draw: int) -> None:
-        self._draw = draw
-        self._random = torch.Generator().manual_seed(draw)
-
-    def __call__(self, site: Site, output: Tensor) -> Tensor:
-        """Return the example's own values for draw 0, perturbed values otherwise."""
-        if not self._draw:
-            return output
-        order = torch.randperm(output.shape[0], generator=self._random)
-        scales = torch.rand(output.shape[0], generator=self._random) + 0.5
-        shape = (-1, *[1] * (output.dim() - 1))
-        return output[order.to(output.device)] * scales.to(output.device, output.dtype).view(shape)
-
-
-def _difference(small: nn.Module, builder: _Builder, example: Example, expected: Expected) -> float:
-    """Return the largest difference of a compact model, relative to the scale of the outputs."""
-    worst = 0.0
-    with evaluating(small), torch.no_grad():
-        for draw, wanted in enumerate(expected):
-            with _shaken(small, builder, _Shake(draw)), Randomness(draw, wanted[0].device)():
-                given = example.compared(small)
-            for got, want in zip(given, wanted, strict=True):
-                if not want.numel():
-                    continue
-                scale = max(want.abs().max().item(), torch.finfo(want.dtype).tiny)
-                gap = (got.double() - want.double()).abs().nan_to_num(0.0 if bool(want.isnan().any()) else torch.inf)
-                worst = max(worst, gap.max().item() / scale)
-    return worst
-
-
-@contextmanager
-def _shaken(small: nn.Module, builder: _Builder, shake: _Shake) -> Iterator[None]:
-    """Perturb the outputs of the narrow tables like those of the masked model."""
-
-    def hook_of(site: Site) -> Callable[..., Tensor]:
-        return lambda *given: shake(site, given[-1])
-
-    handles = [
-        module.register_forward_hook(hook_of(builder.site_of(module)))
-        for module in set(builder.swaps.values())
-        if module in set(small.modules())
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _tolerance(expected: Expected) -> float:
-    return max(TOLERANCE.get(out.dtype, 1e-5) for outs in expected for out in outs)

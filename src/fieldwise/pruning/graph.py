@@ -4,14 +4,15 @@ The pass tracks a value while its nonzero places are known: through concatenatio
 functions with f(0) = 0, into the next layer. A value that cannot be tracked is scattered to the full width.
 """
 
-import operator
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final, cast
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
+
+from fieldwise.pruning.nodes import Nodes, shape_of
 
 aten = torch.ops.aten
 _VIEWS: Final = {aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten._unsafe_view.default,
@@ -44,7 +45,7 @@ class Folder:
         self._module, self._graph = module, module.graph
         self._spreads: dict[fx.Node, Spread] = {}
         self._full: dict[fx.Node, fx.Node] = {}
-        self._made = 0
+        self._nodes = Nodes(module)
 
     def run(self) -> None:
         """Fold the graph in place."""
@@ -77,18 +78,18 @@ class Folder:
 
     def _source(self, node: fx.Node) -> Spread | None:
         """Track zeros, and narrow values scattered along the last axis."""
-        shape = _shape(node)
+        shape = shape_of(node)
         if node.target in _ZEROS and shape and isinstance(shape[-1], int):
             return Spread(None, (), (shape[-1],))
         if node.target is not aten.index_select.default or not shape:
             return None
-        padded, axis, places = node.args[0], node.args[1], self._constant(node.args[2])
+        padded, axis, places = node.args[0], node.args[1], self._nodes.constant(node.args[2])
         if places is None or not isinstance(padded, fx.Node) or padded.target is not aten.pad.default:
             return None
         inner, pads = padded.args[0], padded.args[1]
         if not isinstance(inner, fx.Node) or str(pads) != "[0, 1]" or axis not in (-1, len(shape) - 1):
             return None
-        size = _shape(inner)[-1]
+        size = shape_of(inner)[-1]
         order = {place: at for at, place in enumerate(places.tolist()) if place < size}
         if inner in self._spreads or sorted(order) != list(range(size)):
             return None
@@ -99,10 +100,10 @@ class Folder:
         if node.target not in (aten.cat.default, aten.stack.default):
             return None
         parts: list[fx.Node] = cast(Any, node.args[0])
-        stack, out = node.target is aten.stack.default, _shape(node)
+        stack, out = node.target is aten.stack.default, shape_of(node)
         axis: int = cast(Any, node.args[1]) if len(node.args) > 1 else 0
         axis += len(out) if axis < 0 else 0
-        leads = {len(_shape(p)) - len(self._spreads[p].tail) for p in parts if p in self._spreads}
+        leads = {len(shape_of(p)) - len(self._spreads[p].tail) for p in parts if p in self._spreads}
         lead = leads.pop()
         if leads or axis < lead or not all(isinstance(n, int) for n in out[lead:]):
             return None
@@ -110,19 +111,19 @@ class Folder:
         places = np.arange(prod(tail)).reshape(tail)
         at, live, narrow = 0, list[int](), list[fx.Node]()
         for part in parts:
-            size = 1 if stack else _shape(part)[axis]
+            size = 1 if stack else shape_of(part)[axis]
             block = np.take(places, range(at, at + size), axis - lead).flatten()
             at += size
             spread = self._spreads.get(part)
             live += [int(block[k]) for k in (spread.live if spread else range(len(block)))]
             if spread is None:
-                flat = len(_shape(part)) - lead > 1 or len(_shape(part)) == lead
-                narrow.append(self._call(aten.flatten.using_ints, part, lead) if flat else part)
+                flat = len(shape_of(part)) - lead > 1 or len(shape_of(part)) == lead
+                narrow.append(self._nodes.call(aten.flatten.using_ints, part, lead) if flat else part)
             elif spread.narrow is not None:
                 narrow.append(spread.narrow)
         if not narrow:
             return Spread(None, (), tail)
-        joined = narrow[0] if len(narrow) == 1 else self._call(aten.cat.default, narrow, lead)
+        joined = narrow[0] if len(narrow) == 1 else self._nodes.call(aten.cat.default, narrow, lead)
         return Spread(joined, tuple(live), tail)
 
     def _viewed(self, node: fx.Node) -> Spread | None:
@@ -130,7 +131,7 @@ class Folder:
         if node.target not in _VIEWS:
             return None
         given = node.all_input_nodes[0]
-        spread, before, after = self._spreads[given], _shape(given), _shape(node)
+        spread, before, after = self._spreads[given], shape_of(given), shape_of(node)
         lead = len(before) - len(spread.tail)
         same = len(after) > lead and all(str(a) == str(b) for a, b in zip(before[:lead], after[:lead], strict=True))
         if not same or not all(isinstance(n, int) for n in after[lead:]) or prod(after[lead:]) != prod(spread.tail):
@@ -147,7 +148,7 @@ class Folder:
         spread = self._spreads[first]
         if spread.narrow is None:
             return spread
-        return Spread(self._call(node.target, spread.narrow, *others, **node.kwargs), spread.live, spread.tail)
+        return Spread(self._nodes.call(node.target, spread.narrow, *others, **node.kwargs), spread.live, spread.tail)
 
     def _multiplied(self, node: fx.Node) -> Spread | bool | None:
         """Track products and sums of two values, and products with weights."""
@@ -156,40 +157,42 @@ class Folder:
         if node.target not in _TIMES | _PLUS or node.kwargs or len(node.args) != 2:
             return None
         a, b = node.args
-        if not isinstance(a, fx.Node) or not isinstance(b, fx.Node) or str(_shape(a)) != str(_shape(b)):
+        if not isinstance(a, fx.Node) or not isinstance(b, fx.Node) or str(shape_of(a)) != str(shape_of(b)):
             return None
         one, two = self._spreads.get(a), self._spreads.get(b)
         if one and two and one.live == two.live:
             if one.narrow is None or two.narrow is None:
                 return one
-            return Spread(self._call(node.target, one.narrow, two.narrow), one.live, one.tail)
+            return Spread(self._nodes.call(node.target, one.narrow, two.narrow), one.live, one.tail)
         if node.target in _TIMES:
             if one is None or (two is not None and len(two.live) < len(one.live)):
                 one, two, a, b = two, one, b, a
             assert one is not None
             if one.narrow is None:
                 return one
-            return Spread(self._call(node.target, one.narrow, self._at(b, one)), one.live, one.tail)
+            return Spread(self._nodes.call(node.target, one.narrow, self._at(b, one)), one.live, one.tail)
         return None
 
     def _at(self, node: fx.Node, like: Spread) -> fx.Node:
         """Gather a value of the full width at the live places of another."""
         full = self._scattered(node)
         if len(like.tail) > 1:
-            full = self._call(aten.flatten.using_ints, full, len(_shape(node)) - len(like.tail))
-        return self._call(aten.index_select.default, full, -1, self._place(list(like.live)))
+            full = self._nodes.call(aten.flatten.using_ints, full, len(shape_of(node)) - len(like.tail))
+        return self._nodes.call(aten.index_select.default, full, -1, self._nodes.places(list(like.live)))
 
     def _weighed(self, node: fx.Node) -> bool | None:
         """Reduce a matrix product with a weight to the live rows or columns."""
         given, weight = node.args[0], node.args[1]
         if not isinstance(given, fx.Node) or given not in self._spreads or len(self._spreads[given].tail) != 1:
             return None
-        spread, values = self._spreads[given], self._weight(weight)
+        spread, values = self._spreads[given], self._nodes.weight(weight)
         if spread.narrow is None or values is None or values.dim() != 2:
             return None
         axis = 1 if node.target is aten.linear.default else 0
         kept = values.detach().index_select(axis, torch.tensor(spread.live, device=values.device))
-        new = self._call(node.target, spread.narrow, self._store(nn.Parameter(kept)), *node.args[2:], **node.kwargs)
+        new = self._nodes.call(
+            node.target, spread.narrow, self._nodes.store(nn.Parameter(kept)), *node.args[2:], **node.kwargs
+        )
         new.meta = dict(node.meta)
         node.replace_all_uses_with(new)
         return True
@@ -199,16 +202,16 @@ class Folder:
         given = node.args[0]
         if node.target is not aten.index_select.default or not isinstance(given, fx.Node):
             return None
-        spread, wanted = self._spreads.get(given), self._constant(node.args[2])
+        spread, wanted = self._spreads.get(given), self._nodes.constant(node.args[2])
         if spread is None or wanted is None or spread.narrow is None or len(spread.tail) != 1:
             return None
         at = {place: k for k, place in enumerate(spread.live)}
-        if node.args[1] not in (-1, len(_shape(given)) - 1) or not all(place in at for place in wanted.tolist()):
+        if node.args[1] not in (-1, len(shape_of(given)) - 1) or not all(place in at for place in wanted.tolist()):
             return None
         order = [at[place] for place in wanted.tolist()]
         new = spread.narrow
         if order != list(range(len(spread.live))):
-            new = self._call(aten.index_select.default, new, -1, self._place(order))
+            new = self._nodes.call(aten.index_select.default, new, -1, self._nodes.places(order))
         new.meta.setdefault("val", node.meta["val"])
         node.replace_all_uses_with(new)
         return True
@@ -230,7 +233,7 @@ class Folder:
             with self._graph.inserting_after(place):
                 places = torch.full((prod(spread.tail),), len(spread.live))
                 places[list(spread.live)] = torch.arange(len(spread.live))
-                index = self._store(places)
+                index = self._nodes.store(places)
             with self._graph.inserting_after(index):
                 padded = self._graph.call_function(aten.pad.default, (spread.narrow, [0, 1]))
             with self._graph.inserting_after(padded):
@@ -241,50 +244,3 @@ class Folder:
             full.meta = dict(node.meta)
             self._full[node] = full
         return self._full[node]
-
-    def _call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """Add a node, with its value in a trace."""
-        node = self._graph.call_function(target, args, kwargs)
-        values, named = fx.map_arg(args, _value), fx.map_arg(kwargs, _value)
-        node.meta["val"] = target(*values, **named)
-        return node
-
-    def _place(self, places: list[int]) -> fx.Node:
-        return self._store(torch.tensor(places))
-
-    def _store(self, value: Tensor) -> fx.Node:
-        """Return a constant or weight of the folded module."""
-        name = f"folded_{self._made}"
-        self._made += 1
-        home = next((p.device for p in self._module.parameters()), torch.device("cpu"))
-        if isinstance(value, nn.Parameter):
-            self._module.register_parameter(name, value)
-        else:
-            self._module.register_buffer(name, value.to(home))
-        node = self._graph.get_attr(name)
-        mode = next(n.meta["val"].fake_mode for n in self._graph.nodes if hasattr(n.meta.get("val"), "fake_mode"))
-        node.meta["val"] = mode.from_tensor(self._weight(node), static_shapes=True)
-        return node
-
-    def _weight(self, node: Any) -> Tensor | None:
-        """Store a tensor and return its node."""
-        if not isinstance(node, fx.Node) or node.op != "get_attr":
-            return None
-        found = operator.attrgetter(str(node.target))(self._module)
-        return found if isinstance(found, Tensor) else None
-
-    def _constant(self, node: Any) -> Tensor | None:
-        """Store a tensor of integers and return its node."""
-        found = self._weight(node)
-        return None if found is None or found.is_floating_point() else found
-
-
-def _value(node: fx.Node) -> Any:
-    """Return the value of a node in a trace."""
-    return node.meta["val"]
-
-
-def _shape(node: fx.Node) -> tuple[Any, ...]:
-    """Return the sizes of a node's value; free sizes are symbols."""
-    value = node.meta.get("val")
-    return tuple(value.shape) if isinstance(value, Tensor) else ()
