@@ -64,7 +64,14 @@ def test_import_fieldwise_and_dir_import_no_torch() -> None:
 
 
 def test_run_report_and_compare_take_plain_values(tmp_path: Path) -> None:
-    (record,) = fw.run(SMALL, out=str(tmp_path / "run"))
+    records = fw.run(SMALL, out=str(tmp_path / "run"))
+    (record,) = records
+    assert repr(record).splitlines()[0] == "RunRecord: uniform on planted, fm, budget 8 columns, seed 0"
+    assert [line.split()[0] for line in repr(record).splitlines()[1:]] == ["model", "full", "compact"]
+    assert repr(records).startswith("1 records: uniform on planted, fm\nbudget")
+    hostile = records[0].model_copy(update={"source": "<script>"})
+    assert "<script>" not in hostile._repr_html_()
+    assert "<script>" in repr(hostile)
     assert (record.budget, record.search, record.compact_size.columns) == ("8 columns", "uniform", 8)
     files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert len({path.stat().st_mode for path in files}) == 1, "files of one folder have one mode"
@@ -77,6 +84,8 @@ def test_run_report_and_compare_take_plain_values(tmp_path: Path) -> None:
     tables["run"] = {**tables["run"], "dataset": str(tmp_path / "run" / "dataset")}
     found = fw.compare(tables, out=str(tmp_path / "comparison"))
     assert [cell.record.compact_test for cell in found.cells if cell.record] == [record.compact_test]
+    assert repr(found).startswith("Comparison: 1 cells, 1 complete; baseline uniform\nFull fm: test AUC 0.")
+    assert f"<td>{record.compact_test.auc:.4f}</td>" in found._repr_html_()
     assert fw.compare(tmp_path / "comparison" / "settings.toml", out=tmp_path / "comparison") == found
     names = [path.name for path in fw.report(tmp_path / "comparison").paths]
     assert names == ["comparison.md", "report.html"]

@@ -165,5 +165,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names and the module's own, whether imported yet or not."""
-    return sorted({*globals(), *__all__})
+    """The public names, whether imported yet or not, and the module's attributes such as `__version__`."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -18,6 +18,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from fieldwise.core.display import printable
 from fieldwise.core.records import Epoch, RunRecord
 from fieldwise.core.watcher import Watcher
 from fieldwise.reports import dataset
@@ -135,8 +136,3 @@ def table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Seq
         grid.add_row(*(Text(printable(cell)) for cell in row))
     console.print(grid)
     console.print()
-
-
-def printable(text: object) -> str:
-    """The text with a space for each control character."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(text))

@@ -24,7 +24,7 @@ _TEXT: Final = re.compile(
 _FORMS: Final = "28 columns, 27k parameters, 512 KiB, 1 MB float16, 25% parameters, 25% columns, 25% align 4"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Budget:
     """At most this many columns, parameters or bytes, or at most this percentage of the full model's."""
 
@@ -74,7 +74,7 @@ class Budget:
         return cls(amount, unit, share=True)
 
     @classmethod
-    def parse(cls, text: "str | int | Budget") -> "Budget":
+    def parse(cls, text: "BudgetInput") -> "Budget":
         """A budget from text: a bare number counts columns, a bare percentage parameters."""
         if isinstance(text, Budget):
             return text
@@ -91,6 +91,9 @@ class Budget:
         else:
             unit = "columns"
         return cls(round(amount, 9), unit, share, (found["dtype"] or "float32").lower(), int(found["align"] or 1))
+
+    def __repr__(self) -> str:
+        return f"Budget('{self}')"
 
     def __str__(self) -> str:
         number = f"{self.amount:.12g}%" if self.share else f"{int(self.amount)}"
@@ -141,6 +144,8 @@ class Budget:
         return tuple(min(most, -(-w // self.align) * self.align) for most, w in zip(full.widths, widths, strict=True))
 
 
+BudgetInput = Budget | str | int
+"""A budget as Python callers may give it: the object, its text, or a number of columns."""
 BudgetText = Annotated[
     Budget,
     BeforeValidator(Budget.parse),

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from fieldwise.core.display import Shown, View
 from fieldwise.core.records import Record, RunRecord
 
 FORMAT: Literal["fieldwise-comparison/1"] = "fieldwise-comparison/1"
@@ -88,7 +89,7 @@ class Full(Record):
     seconds: float
 
 
-class Comparison(Record):
+class Comparison(Shown, Record):
     """Every cell, and the statistics over them."""
 
     format: Literal["fieldwise-comparison/1"] = FORMAT
@@ -107,3 +108,21 @@ class Comparison(Record):
     def complete(self) -> bool:
         """Whether every cell is complete."""
         return all(cell.state == "complete" for cell in self.cells)
+
+    def view(self) -> View:
+        """One row per model, budget and method, the best test AUC first."""
+        states = [cell.state for cell in self.cells]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        rows = tuple(
+            (
+                *(row.model, row.budget, row.method, len(row.seeds), f"{row.auc:.4f}", f"{row.embedding:,.0f}"),
+                f"{row.test.difference:+.4f}" if row.test else "",
+            )
+            for row in sorted(self.rows, key=lambda row: (row.model, row.budget, -row.auc))
+        )
+        return View(
+            f"Comparison: {len(states)} cells, {counts}; baseline {self.baseline}",
+            tuple(f"Full {f.model}: test AUC {f.auc:.4f}, embedding {f.embedding:,.0f}" for f in self.full),
+            ("model", "budget", "method", "seeds", "test AUC", "embedding", "difference"),
+            rows,
+        )

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fieldwise.core.display import Shown, View, share
 from fieldwise.core.errors import DataError, MaskError
 from fieldwise.core.records import first_problem
 from fieldwise.core.schema import Field, Layout, Schema
@@ -16,8 +17,8 @@ _COLUMNS: Final = 2**24
 """Maximum columns of a mask read from a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mask:
+@dataclass(frozen=True, slots=True, repr=False)
+class Mask(Shown):
     """Kept columns per field, over the full model's layout."""
 
     full: Layout
@@ -90,6 +91,13 @@ class Mask:
         values = np.zeros(self.full.columns)
         values[self.indices[inner.indices]] = 1
         return Mask.of(self.full, values)
+
+    def view(self) -> View:
+        """The kept columns of each field."""
+        fields = zip(self.full.schema.fields, self.full.widths, self.kept, strict=True)
+        size = f"{share(self.columns, self.full.columns)} columns, {share(self.params, self.full.params)} parameters"
+        rows = tuple((f.name, f"{f.cardinality:,}", width, len(kept)) for f, width, kept in fields)
+        return View(f"Mask: {size}", (), ("field", "cardinality", "width before", "width after"), rows)
 
     def to_json(self) -> dict[str, Any]:
         """The mask as plain values, one readable entry per field."""

@@ -4,6 +4,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError, model_validator
 
+from fieldwise.core.display import Cells, Shown, View
+
 
 class Record(BaseModel):
     """Base of every record: immutable, and unknown keys are refused."""
@@ -86,7 +88,7 @@ class StageRecord(Record):
     summary: SearchSummary | None = None
 
 
-class RunRecord(Record):
+class RunRecord(Shown, Record):
     """One line of the results table: one seed at one budget."""
 
     data: str
@@ -121,3 +123,37 @@ class RunRecord(Record):
         if len(counts) > 1:
             raise ValueError("fields, cardinalities, widths_before and widths_after must have one entry per field")
         return self
+
+    def view(self) -> View:
+        """Sizes and metrics of the full and the compact model."""
+        title = f"RunRecord: {self.search} on {self.source}, {self.model}, budget {self.budget}, seed {self.seed}"
+        return View(title, (), ("model", *_HEADS), tuple(row[2:] for row in self._rows()))
+
+    def _rows(self) -> tuple[tuple[object, ...], ...]:
+        models = {
+            "full": (self.full_size, self.full_valid, self.full_test),
+            "compact": (self.compact_size, self.compact_valid, self.compact_test),
+        }
+        return tuple(
+            (
+                self.budget,
+                self.seed,
+                name,
+                *(f"{count:,}" for count in (size.columns, size.embedding, size.first_order, size.dense)),
+                *(f"{metric:.4f}" for metric in (valid.auc, test.auc, test.log_loss)),
+            )
+            for name, (size, valid, test) in models.items()
+        )
+
+
+_HEADS = ("columns", "embedding", "linear", "dense", "valid AUC", "test AUC", "test log loss")
+
+
+class RunRecords(Shown, list[RunRecord]):
+    """The records of a run, one per budget and seed: a list that shows itself as a table."""
+
+    def view(self) -> View:
+        """One row for the full model and one for the compact model of each record."""
+        rows: tuple[Cells, ...] = tuple(row for record in self for row in record._rows())
+        first = f": {self[0].search} on {self[0].source}, {self[0].model}" if self else ""
+        return View(f"{len(self)} records{first}", (), ("budget", "seed", "model", *_HEADS), rows)

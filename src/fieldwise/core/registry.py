@@ -83,6 +83,11 @@ def by_class(table: Mapping[str, str], module: str, attribute: str) -> type:
     raise AttributeError(f"module {module!r} has no attribute {attribute!r}")
 
 
+def class_names(table: Mapping[str, str]) -> list[str]:
+    """The class names of a table, for `dir` and completion."""
+    return sorted(path.partition(":")[2] for path in table.values())
+
+
 def name_of(value: object, table: Mapping[str, str]) -> str:
     """The name of an object's class in a table, or its `package.module:Class`."""
     return name_of_class(type(value), table)

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import DataError
 
 UNKNOWN: Final = 0
@@ -33,8 +34,8 @@ class Field:
             raise DataError(f"Field '{self.name}' has length {self.length}. Allowed: 1 or more values per row.")
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+@dataclass(frozen=True, slots=True, repr=False)
+class Schema(Shown):
     """Named fields in column order."""
 
     fields: tuple[Field, ...]
@@ -78,6 +79,13 @@ class Schema:
         """The layout in which each field has min(width, cardinality) columns."""
         return Layout(self, tuple(min(width, count) for count in self.cardinalities))
 
+    def view(self) -> View:
+        """The fields, their cardinalities and, if any has several values per row, their lengths."""
+        several = max(self.lengths) > 1
+        rows = tuple((f.name, f"{f.cardinality:,}", *([f.length] if several else [])) for f in self.fields)
+        heads = ("field", "cardinality", *(["values per row"] if several else []))
+        return View(f"Schema: {len(self)} fields, {sum(self.cardinalities):,} ids", (), heads, rows)
+
     def to_json(self) -> list[dict[str, Any]]:
         """A list of `{"name", "cardinality"}`, with "length" if it is above 1."""
         return [
@@ -91,8 +99,8 @@ class Schema:
         return cls(tuple(Field(str(v["name"]), int(v["cardinality"]), int(v.get("length", 1))) for v in values))
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+@dataclass(frozen=True, slots=True, repr=False)
+class Layout(Shown):
     """A width, 0 or more, for every field: the S columns of a model, field by field."""
 
     schema: Schema
@@ -113,6 +121,13 @@ class Layout:
     def params(self) -> int:
         """Numbers in all tables: the sum of cardinality times width."""
         return int(sum(c * w for c, w in zip(self.schema.cardinalities, self.widths, strict=True)))
+
+    def view(self) -> View:
+        """The width of each field."""
+        fields = zip(self.schema.fields, self.widths, strict=True)
+        rows = tuple((f.name, f"{f.cardinality:,}", width) for f, width in fields)
+        title = f"Layout: {len(self.schema)} fields, {self.columns:,} columns, {self.params:,} parameters"
+        return View(title, (), ("field", "cardinality", "width"), rows)
 
     @property
     def starts(self) -> tuple[int, ...]:

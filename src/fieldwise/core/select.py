@@ -3,19 +3,20 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldwise.core.budget import Budget
+from fieldwise.core.budget import Budget, BudgetInput
 from fieldwise.core.errors import MaskError, TrainingError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 
 
-def select(scores: ArrayLike, layout: Layout, budget: Budget) -> Mask:
+def select(scores: ArrayLike, layout: Layout, budget: BudgetInput) -> Mask:
     """Keeps the best columns within the budget: in descending order of score, each that still fits.
 
     A budget in columns is met exactly; in parameters or bytes, no dropped column would still fit. Ties keep the
     earlier column. Under a budget with `align`, the columns of a field are kept in groups of that size, best first,
-    and a group's score is the mean of its columns' scores.
+    and a group's score is the mean of its columns' scores. The budget may be text, such as "25%".
     """
+    budget = Budget.parse(budget)
     values = _numbers(scores, layout.columns)
     wrong = values[~np.isfinite(values)]
     if len(wrong):

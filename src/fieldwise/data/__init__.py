@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from fieldwise.core.registry import by_class
+from fieldwise.core.registry import by_class, class_names
 
 if TYPE_CHECKING:
     from fieldwise.data.avazu import Avazu as Avazu
@@ -25,3 +25,8 @@ _FRAME: Final = {"frame": "fieldwise.data.frame:Frame"}  # contains rows, so a s
 def __getattr__(name: str) -> type:
     """Imports a source by its class name."""
     return by_class({**SOURCES, **_FRAME}, __name__, name)
+
+
+def __dir__() -> list[str]:
+    """The classes, whether imported yet or not, and their table."""
+    return sorted([*class_names({**SOURCES, **_FRAME}), "SOURCES"])

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import DataError
 from fieldwise.core.plain_files import check_regular, read_json
 from fieldwise.core.records import first_problem
@@ -24,7 +25,7 @@ _ROWS: Final = 2**16
 """Rows checked per chunk."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Split:
     """Encoded rows of one split."""
 
@@ -36,9 +37,12 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return f"Split({len(self):,} rows, {self.ids.shape[1]} ids each)"
 
-@dataclass(frozen=True)
-class Dataset:
+
+@dataclass(frozen=True, repr=False)
+class Dataset(Shown):
     """An encoded click log in a folder. Splits are opened on first use."""
 
     folder: Path
@@ -101,6 +105,26 @@ class Dataset:
     def encoder(self) -> Encoder:
         """Encoder of new raw rows."""
         return Encoder.open(self.folder, self.schema)
+
+    def view(self) -> View:
+        """The splits with their label rates, and the fields with their unknown and null values."""
+        rows, splits = self.info["rows"], self.info["splits"]
+        sizes = (f"{name} {n:,} ({splits[name]['clicks'] / max(1, n):.2%} clicks)" for name, n in rows.items())
+        lines = (f"Rows: {', '.join(sizes)}", *([f"Bad rows skipped: {n:,}"] if (n := self.info["skipped"]) else []))
+        percent = {
+            what: [
+                "/".join(f"{100 * splits[name][what][i] / max(1, n):.1f}" for name, n in rows.items())
+                for i in range(len(self.schema))
+            ]
+            for what in ("unknown", "nulls")
+        }
+        fields = zip(self.schema.fields, percent["unknown"], percent["nulls"], strict=True)
+        return View(
+            f"Dataset '{self.folder}': {self.source}, label '{self.info['label']}', {len(self.schema)} fields",
+            lines,
+            ("field", "cardinality", "unknown % train/valid/test", "null %"),
+            tuple((field.name, f"{field.cardinality:,}", unknown, null) for field, unknown, null in fields),
+        )
 
     def vocabulary(self, field: str) -> Vocabulary:
         """Returns the vocabulary of a field."""

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import RunError
 from fieldwise.core.schema import UNKNOWN
 from fieldwise.data.encoder import Encoder
@@ -42,7 +43,7 @@ class Probability(nn.Module):
         return torch.sigmoid(logits)
 
 
-class Predictor:
+class Predictor(Shown):
     """Predicts clicks for raw rows, with the vocabularies and bins of the model's training data."""
 
     def __init__(self, model: CTRModel, encoder: Encoder | None) -> None:
@@ -64,6 +65,24 @@ class Predictor:
     def columns(self) -> tuple[str, ...]:
         """The required raw columns."""
         return self.encoder.columns
+
+    def view(self) -> View:
+        """The model, and the fields that it reads."""
+        size, needs = self.model.size(), set(self.model.needs)
+        layout = self.model.layout
+        rules = {f.name: f.rule for f in self._encoder.fields} if self._encoder is not None else {}
+        rows = tuple(
+            (f.name, f"{f.cardinality:,}", width, rules[f.name].kind if f.name in rules else "ids")
+            for f, width in zip(layout.schema.fields, layout.widths, strict=True)
+            if f.name in needs
+        )
+        return View(
+            f"Predictor: {type(self.model.settings).__name__}, {size.columns:,} columns, {size.embedding:,} embedding "
+            f"parameters, {size.dense:,} dense weights",
+            (f"Reads {len(rows)} of {len(layout.schema)} fields",),
+            ("field", "cardinality", "width", "kind"),
+            rows,
+        )
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
         """Returns the probabilities (rows,) of raw rows: a dict of columns, or anything with an Arrow stream."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from fieldwise.core.registry import by_class
+from fieldwise.core.registry import by_class, class_names
 
 if TYPE_CHECKING:
     from fieldwise.gates.ham import HAMGate as HAMGate
@@ -24,3 +24,8 @@ GATES: Final = {
 def __getattr__(name: str) -> type:
     """Gate settings by class name."""
     return by_class(GATES, __name__, name)
+
+
+def __dir__() -> list[str]:
+    """The classes, whether imported yet or not, and their table."""
+    return sorted([*class_names(GATES), "GATES"])

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from fieldwise.core.registry import by_class
+from fieldwise.core.registry import by_class, class_names
 
 if TYPE_CHECKING:
     from fieldwise.models.autoint import AutoInt as AutoInt
@@ -38,3 +38,8 @@ def __getattr__(name: str) -> Any:
     if name in _OWN:
         return vars(import_module(_OWN[name]))[name]
     return by_class(MODELS, __name__, name)
+
+
+def __dir__() -> list[str]:
+    """The classes, whether imported yet or not, and their table."""
+    return sorted([*class_names(MODELS), *_OWN, "MODELS"])

@@ -24,7 +24,7 @@ import tomli_w
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.files import write_json, write_text
 from fieldwise.core.lock import exclusive
-from fieldwise.core.records import RunRecord
+from fieldwise.core.records import RunRecords
 from fieldwise.core.registry import name_of
 from fieldwise.core.watcher import Watcher, Watchers
 from fieldwise.data import SOURCES
@@ -84,7 +84,7 @@ def retrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) ->
                 seed.retrain(budget)
 
 
-def run(settings: RunInput, out: Path | str, watcher: Watcher | None = None) -> list[RunRecord]:
+def run(settings: RunInput, out: Path | str, watcher: Watcher | None = None) -> RunRecords:
     """Runs all stages for every seed and budget, and returns one record per result; resumes an interrupted run.
 
     `settings` is a `RunSettings`, a dict of the tables of a settings file, or the path of a TOML file. `out` is the
@@ -98,7 +98,7 @@ def run(settings: RunInput, out: Path | str, watcher: Watcher | None = None) -> 
                 seed.search(budget)
                 seed.retrain(budget)
         report(out)
-        records = open_run(out).records
+        records = RunRecords(open_run(out).records)
         write_json(out / "record.json", [record.to_json() for record in records])
     return records
 

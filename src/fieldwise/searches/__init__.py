@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from fieldwise.core.registry import by_class
+from fieldwise.core.registry import by_class, class_names
 from fieldwise.gates import GATES
 
 if TYPE_CHECKING:
@@ -51,3 +51,8 @@ SEARCHES: Final = dict(
 def __getattr__(name: str) -> type:
     """Search settings by class name."""
     return by_class(SEARCHES, __name__, name)
+
+
+def __dir__() -> list[str]:
+    """The classes, whether imported yet or not, and their table."""
+    return sorted([*class_names(SEARCHES), "SEARCHES"])

@@ -1,12 +1,13 @@
 """Prune a user's own model in the user's own training loop: find tables, train a gate, return a compact model."""
 
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from fieldwise.core.budget import Budget
+from fieldwise.core.budget import Budget, BudgetInput
 from fieldwise.core.errors import RunError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.settings import differing
@@ -43,7 +44,7 @@ class Pruner:
         model: nn.Module,
         example: Any,
         search: Search | None = None,
-        budget: Budget | str | int = "25%",
+        budget: BudgetInput = "25%",
         *,
         fields: Mapping[str, str | Sequence[str]] | None = None,
         exclude: Sequence[str] = (),
@@ -159,3 +160,7 @@ class Pruner:
             f"{len(layout.schema)} fields, of which it keeps {kept.columns} columns and {kept.params:,} parameters"
         )
         return "\n".join([head, *self.tables.lines(kept)])
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return f"<pre>{escape(repr(self))}</pre>"

@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from fieldwise.core.budget import Budget
+from fieldwise.core.budget import Budget, BudgetInput
+from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import BudgetError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch, SearchSummary
@@ -21,8 +22,8 @@ from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
 
-@dataclass(frozen=True)
-class SearchResult:
+@dataclass(frozen=True, repr=False)
+class SearchResult(Shown):
     """The mask, the compact model with the searched weights, and the history of the search."""
 
     budget: Budget
@@ -39,6 +40,13 @@ class SearchResult:
         assert cost <= self.budget.limit(self.mask.full), f"{cost} is over the budget of {self.budget}"
         assert self.mask.widths == self.budget.aligned(self.mask.full, self.mask.widths), "widths are not aligned"
         assert self.model.layout == self.mask.layout, "the model is not the one that the mask selects"
+
+    def view(self) -> View:
+        """The mask, and the validation AUC of the selected model."""
+        found = self.mask.view()
+        auc = f"validation AUC {self.summary.selected_auc:.4f} before retraining"
+        title = f"SearchResult: budget {self.budget}, {auc}, {self.summary.epochs} epochs, {self.seconds:.1f} s"
+        return replace(found, title=title, lines=(found.title,))
 
 
 class Search(Settings, ABC):
@@ -86,19 +94,24 @@ class Restarting(Search, ABC):
 def search(
     task: Task,
     settings: Search,
-    budget: Budget,
+    budget: BudgetInput,
     folder: Path | None = None,
     watcher: Watcher | None = None,
 ) -> SearchResult:
-    """Find the columns to keep within the budget.
+    """Find the columns to keep within the budget, which may be text: "25%", "28 columns", "512 KiB".
 
     Most searches start from pretrained weights: pass `task.starting_from(fw.pretrain(task).model)`.
     """
+    if not isinstance(settings, Search):
+        raise SettingsError(
+            f"[search] got {settings!r:.80}. Allowed: settings of a search, such as fw.searches.HAM(). Call the class."
+        )
     if settings.uses_pretrained and task.start is None:
         raise SettingsError(
             f"[search] {type(settings).__name__} needs pretrained weights, and this task has no model to start from. "
             "Allowed: a task with a starting model. Pass task.starting_from(fw.pretrain(task).model)."
         )
+    budget = Budget.parse(budget)
     budget.limit(task.layout)  # raises before any work if the budget cannot be met
     return settings.run(task, budget, folder, watcher)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from fieldwise.core.display import Shown, View
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
@@ -36,8 +37,8 @@ class Retrain(Training):
     """Whether to also drop the first-order weights of fields without columns; predictions then ignore those fields."""
 
 
-@dataclass(frozen=True)
-class Trained:
+@dataclass(frozen=True, repr=False)
+class Trained(Shown):
     """A model with the weights of its best validation AUC, and its history."""
 
     model: CTRModel
@@ -47,6 +48,27 @@ class Trained:
     def seconds(self) -> float:
         """Total training time, including interrupted runs that were resumed."""
         return sum(epoch.seconds for epoch in self.history)
+
+    def view(self) -> View:
+        """The size of the model, and its epochs."""
+        size, best = self.model.size(), max(self.history, key=lambda epoch: epoch.auc)
+        rows = tuple(
+            (
+                e.epoch,
+                "" if e.loss is None else f"{e.loss:.4f}",
+                f"{e.auc:.4f}",
+                f"{e.log_loss:.4f}",
+                f"{e.seconds:.1f}",
+            )
+            for e in self.history
+        )
+        return View(
+            f"Trained {type(self.model.settings).__name__}: best validation AUC {best.auc:.4f} in epoch {best.epoch}, "
+            f"{self.seconds:.1f} s",
+            (f"{size.columns:,} columns, {size.embedding:,} embedding parameters, {size.dense:,} dense weights",),
+            ("epoch", "loss", "valid AUC", "valid log loss", "seconds"),
+            rows,
+        )
 
 
 def pretrain(

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.data.batches import Batches
@@ -18,8 +19,8 @@ from fieldwise.train.randomness import randomness
 Device = Literal["auto", "cpu", "cuda"]
 
 
-@dataclass(frozen=True)
-class Task:
+@dataclass(frozen=True, repr=False)
+class Task(Shown):
     """Training and validation rows, a base model, a seed, and optionally a starting model. No test rows.
 
     The starting model is the pretrained full model: searches begin with it, and retraining distills it.
@@ -49,6 +50,13 @@ class Task:
         """A copy of the task with a starting model, such as `fw.pretrain(task).model`."""
         check_trained(model, "fw.pretrain(task).model")
         return replace(self, start=model)
+
+    def view(self) -> View:
+        """The rows, the base model and the fields."""
+        start = "a starting model" if self.start is not None else "no starting model"
+        title = f"Task: {len(self.train_rows):,} train rows, {len(self.valid_rows):,} valid rows, seed {self.seed}"
+        layout = self.layout.view()
+        return replace(layout, title=title, lines=(f"{self.model!r}, {start}, device {self.device}", layout.title))
 
     @property
     def layout(self) -> Layout:
