@@ -1,15 +1,18 @@
 """The row-factored forward pass must equal the model's own."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
+import fieldwise
 from fieldwise.core.registry import resolve
 from fieldwise.core.schema import Field, Schema
 from fieldwise.models import MODELS
 from fieldwise.models.compact import compact
 from fieldwise.models.model import Model
 from fieldwise.tables.lookup import Distinct, Found, Places
-from fieldwise.tables.row_factored import SummedHead, row_factored
+from fieldwise.tables.row_factored import SummedHead, is_row_factored, row_factored
 from tests.models.test_models import MASKS, SCHEMA, ids_of, settings, trained
 
 __all__ = ["settings"]
@@ -98,3 +101,14 @@ def test_gradients_through_places_are_those_of_plain_indexing() -> None:
         ((Distinct().of(found) if known else found).at_places() * pull).sum().backward()
         grads.append(table.grad)
     torch.testing.assert_close(*grads, rtol=0, atol=0)
+
+
+def test_fm_and_deepfm_are_row_factored(settings: Model) -> None:
+    model = settings.build(SCHEMA.layout(settings.width))
+    assert is_row_factored(model) == (type(settings).__name__ in ("FM", "DeepFM"))
+
+
+def test_no_protocol_is_checked_at_run_time() -> None:
+    """From Python 3.12 on, isinstance with a protocol does not see submodules, which nn.Module finds by __getattr__."""
+    source = Path(fieldwise.__file__).parent
+    assert [path.name for path in source.rglob("*.py") if "runtime_checkable" in path.read_text()] == []

@@ -7,7 +7,7 @@ only once per table row that a batch reads; an embedding bag sums the mapped row
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,6 @@ class SummedHead(ABC):
         """Logits (B,) from the sums over all fields (B, K + 1), the last that of the lifts' squares times -1/2."""
 
 
-@runtime_checkable
 class HeadOverTables(Protocol):
     """A model with a head over one embedding, with or without first-order weights."""
 
@@ -57,9 +56,11 @@ Forward = Callable[..., Tensor]
 
 def is_row_factored(model: object) -> bool:
     """Whether `row_factored` has a faster forward pass for this model."""
-    if not (isinstance(model, HeadOverTables) and isinstance(model.head, SummedHead) and model.embedding.groups):
+    embedding = getattr(model, "embedding", None)
+    if not (isinstance(getattr(model, "head", None), SummedHead) and isinstance(embedding, FieldEmbedding)):
         return False
-    return max(model.embedding.layout.schema.lengths) == 1 and not next(model.embedding.parameters()).is_cuda
+    single = bool(embedding.groups) and max(embedding.layout.schema.lengths) == 1
+    return single and not next(embedding.parameters()).is_cuda
 
 
 def row_factored(model: HeadOverTables) -> Forward:
