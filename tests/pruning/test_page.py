@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import pytest
@@ -55,6 +56,18 @@ def test_the_cost_is_the_one_measured_and_meets_its_goals() -> None:
     assert gate <= 1
     assert serving["onnxruntime"]["1"]["full_over_folded"] >= 1
     assert serving["onnxruntime"]["256"]["full_over_folded"] >= 2
+
+
+def test_the_quality_is_the_one_measured_and_meets_its_goals() -> None:
+    runs = results("foreign_models.json")["runs"]
+    for name in {run["model"] for run in runs}:
+        own = [run for run in runs if run["model"] == name]
+        found = {kind: [run[kind] for run in own] for kind in ("full", "uniform", "searched")}
+        cells = [f"{mean(values):.4f} ({stdev(values):.4f})" for values in found.values()]
+        assert f"| {name} | {' | '.join(cells)} |" in PAGE
+        assert mean(found["searched"]) >= mean(found["uniform"])
+        assert mean(found["searched"]) >= mean(found["full"]) - 0.001
+        assert len(own) == 5
 
 
 @pytest.mark.slow
