@@ -1,5 +1,6 @@
 """The embedding tables of all fields."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import accumulate, groupby, pairwise
 
@@ -7,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.core.schema import PADDING, UNKNOWN, Layout, Schema
-from fieldwise.tables.lookup import Found, Reader, whole_table
+from fieldwise.tables.lookup import Found, Reader, Rounding, whole_table
 
 
-class FieldEmbedding(nn.Module):
+class FieldLookup(nn.Module, ABC):
     """Looks up all fields: ids (B, places) to one vector (B, S), the concatenation of all fields.
 
     Tables of equal width are stacked into one, so that each width needs one gather. A field of width 0 has no table,
@@ -18,25 +19,78 @@ class FieldEmbedding(nn.Module):
     embeddings; PADDING does not count.
     """
 
-    def __init__(self, layout: Layout, init: float) -> None:
+    def __init__(self, layout: Layout) -> None:
         super().__init__()
         self.layout = layout
-        self.reader: Reader = whole_table
-        """Reads rows of a table. During training the optimizer replaces it, to update rows only when they are read."""
         self.groups, self._runs = by_width(layout), runs(layout.widths)
         """The fields of each width above 0."""
         self._lengths = {w: runs(tuple(layout.schema.lengths[j] for j in own)) for w, own in self.groups.items()}
+        stacked = layout.stacked_rows
+        for width, fields in self.groups.items():
+            places, owners = _places(layout.schema, fields)
+            offsets = torch.tensor([stacked[fields[owner]].start for owner in owners], dtype=torch.int32)
+            self.register_buffer(f"offsets_{width}", offsets, persistent=False)
+            self.register_buffer(f"places_{width}", torch.tensor(places), persistent=False)
+            if len(places) > len(fields):
+                self.register_buffer(f"owners_{width}", torch.tensor(owners), persistent=False)
+
+    @abstractmethod
+    def read(self, rows: Tensor, width: int) -> Tensor:
+        """Rows of the stacked table of one width, at row numbers (B, n): (B, n, width)."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The concatenated embedding v of the paper, (B, S)."""
+        parts: dict[int, Iterator[Tensor]] = {}
+        for width in self.groups:
+            pooled = self.is_pooled(width)
+            found = self._pooled(ids, width) if pooled else self.read(self.rows(ids, width), width)
+            if len(self._runs) == 1:
+                return found.flatten(1)
+            parts[width] = iter(found.split([count for other, count in self._runs if other == width], 1))
+        ordered = [next(parts[width]).flatten(1) for width, _ in self._runs if width]
+        return torch.cat(ordered, dim=1) if len(ordered) > 1 else ordered[0]
+
+    def is_pooled(self, width: int) -> bool:
+        """Whether a field of this width has several places."""
+        return len(self.get_buffer(f"places_{width}")) > len(self.groups[width])
+
+    def rows(self, ids: Tensor, width: int) -> Tensor:
+        """Row numbers in the stacked table of one width, (B, fields), if each field has one place."""
+        return self._own(ids, width) + self.get_buffer(f"offsets_{width}")
+
+    def _own(self, ids: Tensor, width: int) -> Tensor:
+        """The ids of the fields of one width."""
+        places = self.get_buffer(f"places_{width}")
+        return ids if len(places) == ids.shape[1] else ids[:, places]
+
+    def _pooled(self, ids: Tensor, width: int) -> Tensor:
+        """The mean over each field's places, (B, fields, width)."""
+        rows = self._own(ids, width)
+        there = rows != PADDING  # (B, places)
+        rows = torch.where(there, rows + self.get_buffer(f"offsets_{width}"), 0)
+        found = self.read(rows, width) * there.unsqueeze(2)  # (B, places, width)
+        # no index_add: in ONNX it is a ScatterND, in which threads of ONNX Runtime lose updates
+        lengths = self._lengths[width]
+        sizes = [length * fields for length, fields in lengths]
+        pools = zip(lengths, found.split(sizes, 1), there.split(sizes, 1), strict=True)
+        return torch.cat([_means(part, known, length) for (length, _), part, known in pools], dim=1)
+
+
+class FieldEmbedding(FieldLookup):
+    """The trained tables of all fields, in float32."""
+
+    def __init__(self, layout: Layout, init: float) -> None:
+        super().__init__(layout)
+        self.reader: Reader = whole_table
+        """Reads rows of a table. During training the optimizer replaces it, to update rows only when they are read."""
+        self.rounding: Rounding | None = None
+        """Rounds the rows that are read, in a quantization-aware training."""
         self.tables, stacked = nn.ParameterDict(), layout.stacked_rows
         for width, fields in self.groups.items():
             rows = [stacked[j] for j in fields]
             self.tables[str(width)] = nn.Parameter(torch.randn(rows[-1].stop, width).mul_(init))
-            places, owners = _places(layout.schema, fields)
-            starts = [own.start for own in rows]
-            offsets = torch.tensor([starts[owner] for owner in owners], dtype=torch.int32)
-            self.register_buffer(f"offsets_{width}", offsets, persistent=False)
-            self.register_buffer(f"places_{width}", torch.tensor(places), persistent=False)
             with torch.no_grad():  # unknown values start at zero, and stay so unless training rows contain them
-                self.tables[str(width)][torch.tensor(starts) + UNKNOWN] = 0
+                self.tables[str(width)][torch.tensor([own.start for own in rows]) + UNKNOWN] = 0
 
     def table(self, field: int) -> Tensor:
         """The table of one field, a view (cardinality, width) of the stacked weights."""
@@ -53,24 +107,17 @@ class FieldEmbedding(nn.Module):
         for width, fields in self.groups.items():
             yield self.tables[str(width)], tuple(fields), len(self.get_buffer(f"places_{width}"))
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """The concatenated embedding v of the paper, (B, S)."""
-        parts: dict[int, Iterator[Tensor]] = {}
-        for width, fields in self.groups.items():
-            if len(self.get_buffer(f"places_{width}")) == len(fields):
-                found = self.find(ids, width).at_places()  # (B, fields, width)
-            else:
-                found = self._pooled(ids, width)
-            if len(self._runs) == 1:
-                return found.flatten(1)
-            parts[width] = iter(found.split([count for other, count in self._runs if other == width], 1))
-        ordered = [next(parts[width]).flatten(1) for width, _ in self._runs if width]
-        return torch.cat(ordered, dim=1) if len(ordered) > 1 else ordered[0]
+    def read(self, rows: Tensor, width: int) -> Tensor:
+        """Rows of the stacked table of one width, (B, n, width)."""
+        return self._found(rows, width).at_places()
 
     def find(self, ids: Tensor, width: int) -> Found:
         """Rows read by the fields of one width, if each has one place."""
-        rows = self._own(ids, width) + self.get_buffer(f"offsets_{width}")
-        return self.reader(self.tables[str(width)], rows)
+        return self._found(self.rows(ids, width), width)
+
+    def _found(self, rows: Tensor, width: int) -> Found:
+        found = self.reader(self.tables[str(width)], rows)
+        return found if self.rounding is None else self.rounding(found, width)
 
     def counts(self, found: Found, fields: list[int]) -> list[int]:
         """Number of found rows per field, for all fields of one width."""
@@ -79,23 +126,6 @@ class FieldEmbedding(nn.Module):
             return each
         ends = torch.searchsorted(found.rows, torch.tensor(list(accumulate(each)))).tolist()
         return [end - start for start, end in pairwise([0, *ends])]
-
-    def _own(self, ids: Tensor, width: int) -> Tensor:
-        """The ids of the fields of one width."""
-        places = self.get_buffer(f"places_{width}")
-        return ids if len(places) == ids.shape[1] else ids[:, places]
-
-    def _pooled(self, ids: Tensor, width: int) -> Tensor:
-        """The mean over each field's places, (B, fields, width)."""
-        rows = self._own(ids, width)
-        there = rows != PADDING  # (B, places)
-        rows = torch.where(there, rows + self.get_buffer(f"offsets_{width}"), 0)
-        found = self.reader(self.tables[str(width)], rows).at_places() * there.unsqueeze(2)  # (B, places, width)
-        # no index_add: in ONNX it is a ScatterND, in which threads of ONNX Runtime lose updates
-        lengths = self._lengths[width]
-        sizes = [length * fields for length, fields in lengths]
-        pools = zip(lengths, found.split(sizes, 1), there.split(sizes, 1), strict=True)
-        return torch.cat([_means(part, known, length) for (length, _), part, known in pools], dim=1)
 
 
 def _means(found: Tensor, there: Tensor, length: int) -> Tensor:

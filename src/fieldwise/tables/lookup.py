@@ -92,6 +92,8 @@ def _sorted(rows: Tensor, below: int) -> tuple[Tensor, Tensor]:
 
 Reader = Callable[[nn.Parameter, Tensor], Found]
 """Reads rows of a table: weights (rows, width) at row numbers (B, n)."""
+Rounding = Callable[[Found, int], Found]
+"""Rounds found rows of the tables of one width."""
 
 
 def whole_table(table: nn.Parameter, rows: Tensor) -> Found:

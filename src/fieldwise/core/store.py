@@ -1,0 +1,110 @@
+"""How tables are stored: the type of their numbers and the scales of integers, with exact sizes in bytes."""
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, get_args
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.schema import Layout
+
+Kind = Literal["float32", "float16", "int8", "int4"]
+By = Literal["column", "row"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+BITS: Final[dict[Kind, int]] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
+COLUMN_SCALE: Final = 4
+"""Bytes of the scale of a column, a float32."""
+ROW_SCALE: Final = 2
+"""Bytes of the scale of a row, a float16."""
+_FORMS: Final = f"{', '.join(KINDS)}, 'int8 row', 'int4 row'"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The stored type of the numbers in tables and first-order weights.
+
+    Integers are symmetric around zero, with one scale per column of a field or per row. Tables of one column, such as
+    first-order weights, always have one scale per column. The layout of each type is in `tables/stored.py`.
+    """
+
+    kind: Kind = "float32"
+    by: By = "column"
+    """What shares a scale; floats have no scales."""
+
+    def __post_init__(self) -> None:
+        known = self.kind in KINDS and self.by in get_args(By)
+        if not known or (self.by == "row" and not self.is_integer):
+            raise SettingsError(f"store = '{self}'. Choose from: {_FORMS}.")
+
+    @classmethod
+    def parse(cls, text: "str | Store") -> "Store":
+        """A store from text, such as "int8" or "int4 row"."""
+        if isinstance(text, Store):
+            return text
+        kind, _, by = " ".join(str(text).lower().split()).partition(" ")
+        if kind not in KINDS or by not in ("", "column", "row") or (by and not kind.startswith("int")):
+            raise SettingsError(f"store = {str(text)[:80]!r}. Choose from: {_FORMS}.")
+        return cls(kind, "row" if by == "row" else "column")
+
+    def __str__(self) -> str:
+        return f"{self.kind} row" if self.by == "row" else self.kind
+
+    @property
+    def bits(self) -> int:
+        """Bits per number."""
+        return BITS[self.kind]
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether numbers are integers with scales."""
+        return self.kind.startswith("int")
+
+    @property
+    def top(self) -> int:
+        """The largest stored integer; the smallest is its negative."""
+        return (1 << (self.bits - 1)) - 1
+
+    def scales_rows(self, width: int) -> bool:
+        """Whether tables of this width have one scale per row."""
+        return self.by == "row" and width > 1
+
+    def column(self, cardinality: int) -> int:
+        """Bytes of one column of a field, its scale included; at least what a table's column takes."""
+        return -(-cardinality * self.bits // 8) + (COLUMN_SCALE if self.is_integer else 0)
+
+    def table(self, cardinalities: tuple[int, ...], width: int) -> int:
+        """Bytes of the stacked table of fields of one width, scales included."""
+        rows = sum(cardinalities)
+        if self.kind == "int4":  # the last column of an odd width holds two rows per byte
+            numbers = rows * (width // 2) + (rows + 1) // 2 * (width % 2)
+        else:
+            numbers = rows * width * self.bits // 8
+        if not self.is_integer or not width:
+            return numbers
+        return numbers + (ROW_SCALE * rows if self.scales_rows(width) else COLUMN_SCALE * width * len(cardinalities))
+
+    def bytes(self, layout: Layout) -> int:
+        """Bytes of all tables of a layout, scales included."""
+        groups: dict[int, list[int]] = {}
+        for cardinality, width in zip(layout.schema.cardinalities, layout.widths, strict=True):
+            groups.setdefault(width, []).append(cardinality)
+        return sum(self.table(tuple(own), width) for width, own in groups.items())
+
+
+FLOAT32: Final = Store()
+
+
+def _parsed(value: object) -> object:
+    try:
+        return Store.parse(value) if isinstance(value, str) else value
+    except SettingsError as error:
+        raise ValueError(str(error)) from error
+
+
+StoreText = Annotated[
+    Store,
+    BeforeValidator(_parsed),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "enum": [*KINDS, "int8 row", "int4 row"]}),
+]
+"""A store as a setting: text in files, a `Store` in Python."""

@@ -1,0 +1,97 @@
+"""Rounding of tables to integers: scales of the least error, and packing of two 4-bit integers per byte."""
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+SAMPLE: Final = 2**16
+"""Maximum rows of a field that scales are fitted to; the rows are evenly spaced."""
+_CLIPS: Final = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2)
+"""Fractions of the largest value that are tried as the largest that is not clipped."""
+ZERO: Final = 8
+"""A packed 4-bit integer is stored with this offset, so that it is never negative."""
+
+
+def fitted_scales(values: Tensor, top: int, dim: int = 0) -> Tensor:
+    """Scales with the least squared error of values (R, width), one per column (dim 0) or per row (dim 1).
+
+    Each clips the values at a fraction of the largest. Values that are all zero have scale 0.
+    """
+    values = values.detach().float()
+    largest = values.abs().amax(dim, keepdim=True)
+    if dim == 0 and len(values) > SAMPLE:
+        values = values[:: -(-len(values) // SAMPLE)]
+    best = least = None
+    for clip in _CLIPS:
+        scales = largest * (clip / top)
+        error = (rounded(values, scales, top) - values).square().sum(dim, keepdim=True)
+        if best is None or least is None:
+            best, least = scales, error
+        else:
+            better = error < least
+            best, least = torch.where(better, scales, best), torch.where(better, error, least)
+    assert best is not None
+    return best.squeeze(dim)
+
+
+def quantized(values: Tensor, scales: Tensor, top: int) -> Tensor:
+    """The nearest integers from -top to top, as int8; `scales` must broadcast. Where the scale is 0, zeros."""
+    return _integers(values, scales, top).to(torch.int8)
+
+
+def rounded(values: Tensor, scales: Tensor, top: int) -> Tensor:
+    """The values after rounding to integers and back."""
+    return _integers(values, scales, top) * scales
+
+
+def _integers(values: Tensor, scales: Tensor, top: int) -> Tensor:
+    divided = values / torch.where(scales == 0, 1.0, scales)
+    return torch.where(scales == 0, 0.0, divided.round().clamp(-top, top))
+
+
+class _Straight(torch.autograd.Function):
+    """Rounding whose gradient passes unchanged where values are not clipped."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, scales: Tensor, top: int) -> Tensor:
+        """Values rounded to integers and back."""
+        ctx.save_for_backward(values, scales)
+        ctx.top = top
+        return rounded(values, scales, top)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient of the values; outside the range, only if a step against it moves them inside."""
+        values, scales = ctx.saved_tensors
+        grad, bound = grads[0], scales * (ctx.top + 0.5)
+        outward = (values.abs() > bound) & (values * grad < 0)
+        return torch.where(outward, 0.0, grad), None, None
+
+
+def straight(values: Tensor, scales: Tensor, top: int) -> Tensor:
+    """`rounded`, with a straight-through gradient."""
+    found: Tensor = _Straight.apply(values, scales, top)  # type: ignore[no-untyped-call]
+    return found
+
+
+def packed(integers: Tensor) -> tuple[Tensor, Tensor]:
+    """4-bit integers (R, width) as bytes: pairs (R, width // 2) and the odd column (ceil(R / 2), width % 2).
+
+    Byte j of a row holds column j in its low and column j + width // 2 in its high half. The last column of an odd
+    width packs rows instead: byte r holds row r in its low and row r + ceil(R / 2) in its high half.
+    """
+    bytes_ = (integers + ZERO).to(torch.uint8)
+    half = bytes_.shape[1] // 2
+    pairs = bytes_[:, :half] | (bytes_[:, half : 2 * half] << 4)
+    odd = bytes_[:, 2 * half :]
+    if len(odd) % 2:
+        odd = torch.cat([odd, odd.new_full((1, odd.shape[1]), ZERO)])
+    low, high = odd.tensor_split(2)
+    return pairs.contiguous(), (low | (high << 4)).contiguous()
+
+
+def unpacked(pairs: Tensor, odd: Tensor, rows: int) -> Tensor:
+    """The inverse of `packed`, (rows, width) int8."""
+    singles = torch.cat([odd & 15, odd >> 4])[:rows]
+    return torch.cat([pairs & 15, pairs >> 4, singles], 1).to(torch.int8) - ZERO

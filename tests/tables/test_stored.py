@@ -1,0 +1,134 @@
+"""Stored tables: exact integers and packing, exact sizes, and the same values as rounding the float32 tables."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fieldwise.core.errors import RunError, SettingsError
+from fieldwise.core.schema import PADDING, Field, Layout, Schema
+from fieldwise.core.store import Store
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.quantize import fitted_scales, packed, quantized, rounded, straight, unpacked
+from fieldwise.tables.stored import StoredEmbedding
+
+SCHEMA = Schema((Field("user", 51), Field("gender", 2), Field("genres", 7, 3), Field("city", 30), Field("none", 9)))
+LAYOUT = Layout(SCHEMA, (5, 2, 5, 1, 0))
+STORES = ["float32", "float16", "int8", "int4", "int8 row", "int4 row"]
+
+
+def embedding(layout: Layout = LAYOUT) -> FieldEmbedding:
+    torch.manual_seed(0)
+    return FieldEmbedding(layout, 0.1)
+
+
+def filled(store: str, trained: FieldEmbedding) -> StoredEmbedding:
+    found = StoredEmbedding(trained.layout, Store.parse(store))
+    found.fill(trained)
+    return found
+
+
+@given(st.integers(0, 9), st.integers(0, 9))
+def test_packed_integers_come_back(rows: int, width: int) -> None:
+    integers = torch.randint(-7, 8, (rows, width), dtype=torch.int8)
+    pairs, odd = packed(integers)
+    assert pairs.shape == (rows, width // 2)
+    assert odd.shape == ((rows + 1) // 2, width % 2)
+    assert torch.equal(unpacked(pairs, odd, rows), integers)
+
+
+def test_the_bytes_of_packed_integers() -> None:
+    pairs, odd = packed(torch.tensor([[-7, 0, 7], [1, 2, -1], [3, 4, 5]], dtype=torch.int8))
+    assert pairs.tolist() == [[1 + 16 * 8], [9 + 16 * 10], [11 + 16 * 12]]
+    assert odd.tolist() == [[15 + 16 * 13], [7 + 16 * 8]]
+
+
+@pytest.mark.parametrize("top", [7, 127])
+def test_scales_have_the_least_error(top: int) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(2000, 3) * torch.tensor([1.0, 10.0, 0.0])
+    values[0, 1] = 200  # an outlier
+    scales = fitted_scales(values, top)
+    assert scales[2] == 0
+    assert scales[1] < 200 / top or top == 127  # clipping the outlier costs more than 127 steps of rounding
+    error = (rounded(values, scales, top) - values).square().sum(0)
+    plain = (rounded(values, values.abs().amax(0) / top, top) - values).square().sum(0)
+    assert (error <= plain).all()
+    assert error[1] < 0.5 * plain[1] or top == 127
+    assert torch.equal(fitted_scales(values.T.contiguous(), top, dim=1), scales)
+
+
+def test_integers_are_the_nearest_and_clipped() -> None:
+    values, scales = torch.tensor([[0.26, 9.0], [-0.24, -9.0]]), torch.tensor([0.5, 1.0])
+    assert quantized(values, scales, 7).tolist() == [[1, 7], [0, -7]]
+    assert quantized(values, torch.zeros(2), 7).tolist() == [[0, 0], [0, 0]]
+
+
+def test_gradients_pass_through_rounding_unless_they_push_further_out() -> None:
+    values = torch.tensor([[0.26, 9.0, -9.0, 9.0]], requires_grad=True)
+    found = straight(values, torch.tensor([0.5, 1.0, 1.0, 1.0]), 7)
+    found.backward(torch.tensor([[2.0, -3.0, -3.0, 3.0]]))
+    assert found.tolist() == [[0.5, 7.0, -7.0, 7.0]]
+    assert values.grad is not None
+    assert values.grad.tolist() == [[2.0, 0.0, -3.0, 3.0]]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_stored_tables_give_the_rounded_values(store: str) -> None:
+    trained = embedding()
+    found, draw = filled(store, trained), np.random.default_rng(0)
+    ids = torch.from_numpy(
+        np.concatenate([draw.integers(0, f.cardinality, (40, f.length)) for f in SCHEMA.fields], 1).astype(np.int32)
+    )
+    ids[::3, 4] = PADDING
+    ids[::5, 3:5] = PADDING
+    rounding = embedding()
+    with torch.no_grad():
+        for j, width in enumerate(LAYOUT.widths):
+            if width:
+                rounding.table(j).copy_(found.table(j))
+                apart = (found.table(j) - trained.table(j)).abs().max()
+                assert apart <= {"float32": 0, "float16": 3e-4, "int8": 4e-3, "int4": 0.15}[store.split()[0]]
+                assert apart > 0 or store == "float32" or len(found.table(j)) == 2  # one row that is not zero
+    torch.testing.assert_close(found(ids), rounding(ids), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("widths", [(5, 2, 5, 1, 0), (1, 1, 1, 1, 1), (4, 2, 4, 4, 3), (0, 0, 0, 3, 0)])
+def test_sizes_are_exact(store: str, widths: tuple[int, ...]) -> None:
+    layout, how = Layout(SCHEMA, widths), Store.parse(store)
+    tensors = filled(store, embedding(layout)).state_dict().values()
+    assert sum(t.numel() * t.element_size() for t in tensors) == how.bytes(layout)
+    if how.by == "column":
+        columns = sum(how.column(SCHEMA.cardinalities[j]) * w for j, w in enumerate(widths))
+        assert columns - layout.columns / 2 <= how.bytes(layout) <= columns
+
+
+@pytest.mark.parametrize("store", ["int8", "int4"])
+def test_a_table_of_zeros_stays_zero(store: str) -> None:
+    trained = embedding()
+    with torch.no_grad():
+        trained.table(0).zero_()
+    assert not filled(store, trained).table(0).any()
+
+
+def test_numbers_beyond_float16_are_refused() -> None:
+    trained = embedding()
+    with torch.no_grad():
+        trained.table(0)[3, 1] = 1e6
+    with pytest.raises(RunError, match=r"'float16' cannot.*Store them as int8 or float32"):
+        filled("float16", trained)
+    assert filled("int8", trained).table(0)[3, 1] == pytest.approx(1e6)
+
+
+@pytest.mark.parametrize(("text", "store"), [("int8", Store("int8")), ("INT4  row", Store("int4", "row"))])
+def test_stores_are_written_as_text(text: str, store: Store) -> None:
+    assert Store.parse(text) == store
+    assert Store.parse(str(store)) == store
+
+
+@pytest.mark.parametrize("text", ["int3", "", "float16 row", "int8 field", "float32 int8", "None"])
+def test_unknown_stores_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="Choose from: float32, float16, int8, int4, 'int8 row', 'int4 row'"):
+        Store.parse(text)
