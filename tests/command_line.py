@@ -1,17 +1,37 @@
-"""Runs the command line in its own process, and flags that make a run take seconds."""
+"""Runs the command line, in this process or in one of its own, and flags that make a run take seconds."""
 
+import io
+import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
+
+from fieldwise.cli import main
 
 FAST = [
     "--set", "data.rows=4000", "--set", "model.width=4", "--set", "pretrain.epochs=2", "--set", "search.epochs=2",
     "--set", "retrain.epochs=2", "--device", "cpu",
 ]  # fmt: skip
 """Flags of a run on planted data that takes seconds."""
+START = [sys.executable, "-c", "from fieldwise.cli import main; main()"]
+"""Starts `fieldwise` in its own process."""
 
 
 def cli(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Runs `fieldwise` with these arguments, and captures what it prints."""
-    command = [sys.executable, "-c", "from fieldwise.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    """Runs `fieldwise` with these arguments in this process, and captures what it prints.
+
+    It calls the entry point itself, so that exit codes and error lines are those of the command. A process of its own
+    takes two seconds of imports more: `START` is for what needs one, such as signals and imports that must not happen.
+    """
+    words = ["fieldwise", *map(str, arguments)]
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", words), patch.dict(os.environ):
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+    shown = [stream.buffer.getvalue().decode() for stream in (out, err)]
+    assert code is None or isinstance(code, int), code
+    return subprocess.CompletedProcess(words, code or 0, *shown)

@@ -16,7 +16,9 @@ from fieldwise.data.planted import Planted
 from fieldwise.data.prepare import prepare
 from fieldwise.data.store import Dataset
 from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.model import Model
 from fieldwise.train.task import Task
+from tests.small_models import every_model
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +42,13 @@ def task(planted: Dataset) -> Task:
 def schema() -> Schema:
     """Fields of very different cardinalities."""
     return Schema.of(user=50, gender=2, item=30, city=7)
+
+
+@pytest.fixture(params=every_model(), ids=lambda m: type(m).__name__)
+def settings(request: pytest.FixtureRequest) -> Model:
+    """The settings of every model, one by one."""
+    found: Model = request.param
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fieldwise.searches import SEARCHES
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -76,6 +78,30 @@ def test_docstrings_matches_what_moved_and_draws_the_same_for_a_seed() -> None:
     assert "| `core.new:A` | One \\| two. | Two. |" in lines
     assert "| `b:f` | Same. | (unchanged) |" in lines
     assert script["table"](found, 1, 3) == script["table"](found, 1, 3)
+
+
+def test_same_results_names_every_value_that_differs_and_no_new_key() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "same_results.py"))
+    before = script["kept"]({"record.json": [{"auc": 0.5, "loss": float("nan"), "seconds": 3.0, "gone": 1}]})
+    after = script["kept"]({"record.json": [{"auc": 0.6, "loss": float("nan"), "seconds": 4.0, "new": 2}]})
+    assert list(script["differences"](before, after)) == [
+        "record.json [0] auc: 0.5 became 0.6",
+        "record.json [0] gone: 1 became nothing",
+    ]
+
+
+def test_same_results_cover_every_search() -> None:
+    runs = runpy.run_path(str(ROOT / "scripts" / "same_results.py"))["commands"](Path("ml-1m.zip"))
+    assert {name.removeprefix("planted ") for name in runs if name.startswith("planted ")} == set(SEARCHES)
+    assert len([name for name in runs if name.startswith("movielens-1m ")]) == 4
+
+
+def test_same_results_without_a_run_in_the_file_are_different(capsys: pytest.CaptureFixture[str]) -> None:
+    compare = runpy.run_path(str(ROOT / "scripts" / "same_results.py"))["compare"]
+    assert compare({"a": {"record.json": 1}}, {"a": {"record.json": 1}}) == 0
+    assert compare({"a": {"record.json": 1}}, {"a": {}}) == 1
+    assert compare({"a": {}}, {"a": {}}) == 1
+    assert capsys.readouterr().out.count("DIFFERENT") == 2
 
 
 @pytest.mark.slow

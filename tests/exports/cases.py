@@ -20,7 +20,7 @@ from fieldwise.data.table import Table
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel, Model
 from tests.data import small_files
-from tests.models.test_models import trained
+from tests.small_models import trained
 
 ROWS = 400
 

@@ -5,64 +5,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
-from fieldwise.core.registry import resolve
 from fieldwise.core.schema import PADDING, Field, Layout, Schema
 from fieldwise.exports.folder import export, load
-from fieldwise.models import MODELS
 from fieldwise.models.autoint import AutoInt
 from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.layers import Lift, pairwise
-from fieldwise.models.model import CTRModel, Model
+from fieldwise.models.model import Model
 from fieldwise.tables.embedding import FieldEmbedding
+from tests.small_models import MASKS, SCHEMA, ids_of, trained
 
 TOLERANCE = 1e-5
 """Tolerance between logits of the compact and the masked model."""
-SCHEMA = Schema.of(user=50, gender=2, item=30, city=7)
-VARIED: list[Model] = [AutoInt(hidden=(8,), layers=2, heads=4), DCNv2(cross_layers=2, hidden=(8,), dropout=0.2)]
-
-
-def every_model() -> list[Model]:
-    return [resolve("model", MODELS, name)() for name in MODELS] + VARIED
-
-
-@pytest.fixture(params=every_model(), ids=lambda m: type(m).__name__)
-def settings(request: pytest.FixtureRequest) -> Model:
-    found: Model = request.param
-    return found
-
-
-def ids_of(schema: Schema, rows: int = 64) -> Tensor:
-    draw = np.random.default_rng(0)
-    return torch.from_numpy(np.stack([draw.integers(0, c, rows) for c in schema.cardinalities], 1).astype(np.int32))
-
-
-def trained(settings: Model, layout: Layout, scale: float = 0.3) -> CTRModel:
-    """A model with random weights and batch statistics."""
-    model = settings.build(layout)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * scale)
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm1d):
-                assert module.running_mean is not None
-                assert module.running_var is not None
-                module.running_mean.normal_()
-                module.running_var.uniform_(0.5, 2)
-    return model.eval()
-
-
-MASKS = {
-    "random": lambda layout: Mask.of(layout, np.random.default_rng(1).integers(0, 2, layout.columns)),
-    "a field of width 0": lambda layout: Mask(layout, ((0, 3), (), (1, 2, 5), (0,))),
-    "two fields of width 0": lambda layout: Mask(layout, ((), (1,), (), (0, 6))),
-    "one column": lambda layout: Mask(layout, ((), (), (4,), ())),
-    "everything": Mask.all,
-}
 
 
 @pytest.mark.parametrize("name", MASKS)

@@ -1,5 +1,7 @@
 """Small complete runs for the report tests."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,14 @@ def run_over(out: Path, names: list[str], columns: int) -> Path:
         data={"name": "tests.reports.many_fields:ManyFields", "rows": None, "names": names},
         model={"name": "fm"},
     )
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    """Returns the JSON embedded in a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    value: dict[str, Any] = json.loads(found[1])
+    return value
 
 
 @pytest.fixture(scope="session")

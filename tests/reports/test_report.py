@@ -1,11 +1,9 @@
 """The contents of reports of complete and damaged folders."""
 
 import json
-import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +18,7 @@ from fieldwise.reports.run import dynamics, figures, headline, journal
 from fieldwise.reports.run.cosines import cosines
 from fieldwise.reports.run.page_data import run_data
 from fieldwise.reports.run.view import open_run
-from tests.reports.conftest import run_of
-
-
-def data_of(page: Path) -> dict[str, Any]:
-    """Returns the JSON embedded in a page."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert found is not None
-    value: dict[str, Any] = json.loads(found[1])
-    return value
+from tests.reports.conftest import data_of, run_of
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import FAST, cli
-from tests.reports.test_report import data_of
+from tests.reports.conftest import data_of
 
 
 @pytest.fixture

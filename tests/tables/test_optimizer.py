@@ -22,7 +22,7 @@ from fieldwise.tables.sparse_optimizers import RowwiseAdagrad, SparseAdam
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
-from tests.train.test_training import Stop, numbers, same
+from tests.trainings import Stop, numbers, same
 
 ROWS, WIDTH, BATCH = 40_000, 3, 200
 PLAIN = Pretrain(batch=256, epochs=8, patience=8, learning_rate=0.05, regularity=SoftOrthogonality(strength=0))

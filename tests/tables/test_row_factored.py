@@ -13,9 +13,7 @@ from fieldwise.models.compact import compact
 from fieldwise.models.model import Model
 from fieldwise.tables.lookup import Distinct, Found, Places
 from fieldwise.tables.row_factored import SummedHead, is_row_factored, row_factored
-from tests.models.test_models import MASKS, SCHEMA, ids_of, settings, trained
-
-__all__ = ["settings"]
+from tests.small_models import MASKS, SCHEMA, ids_of, trained
 
 
 @pytest.mark.parametrize("name", MASKS)

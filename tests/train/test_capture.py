@@ -16,7 +16,7 @@ from fieldwise.train import loop
 from fieldwise.train.capture import WARM_UP, Captured
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
-from tests.train.test_training import numbers
+from tests.trainings import numbers
 
 FAST = Pretrain(batch=512, epochs=3, patience=3, learning_rate=0.02)
 

@@ -18,7 +18,7 @@ from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.train.regularity import SELDOM, OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
-from tests.train.test_training import Stop, numbers, same
+from tests.trainings import Stop, numbers, same
 
 
 def gram_gap(table: Tensor) -> float:

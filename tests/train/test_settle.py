@@ -20,7 +20,7 @@ from fieldwise.tables.sparse_optimizers import SparseAdam
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
-from tests.train.test_training import Stop, numbers, same
+from tests.trainings import Stop, numbers, same
 
 ONCE = Pretrain(batch=32, epochs=1, learning_rate=1e-2)
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from fieldwise.core.errors import RunError, SettingsError, TrainingError
 from fieldwise.core.records import Epoch
@@ -22,29 +21,11 @@ from fieldwise.train.evaluate import evaluate
 from fieldwise.train.plan import early_stop
 from fieldwise.train.randomness import randomness
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.stages import Pretrain, Retrain, Trained, pretrain, retrain
+from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
 from fieldwise.train.task import Task, choose_device
+from tests.trainings import Stop, numbers, same
 
 FAST = Pretrain(batch=512, epochs=4, patience=4, learning_rate=0.02)
-
-
-class Stop(Watcher):
-    """Raises after a number of epochs, like a power cut."""
-
-    def __init__(self, after: int) -> None:
-        self._after = after
-
-    def epoch(self, stage: str, epoch: Epoch) -> None:
-        if epoch.epoch == self._after:
-            raise KeyboardInterrupt
-
-
-def numbers(trained: Trained) -> list[tuple[float | None, float, float]]:
-    return [(e.loss, e.auc, e.log_loss) for e in trained.history]
-
-
-def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_the_same_seed_gives_the_same_bits_and_leaves_randomness_alone(task: Task) -> None:
