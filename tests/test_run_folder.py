@@ -61,7 +61,7 @@ def test_shared_pretrained_models_are_elsewhere(tmp_path: Path) -> None:
 
 def test_a_stage_has_work_until_it_has_a_record(tmp_path: Path) -> None:
     job, folder = job_in(tmp_path), tmp_path / "seed-0" / "pretrain"
-    with pytest.raises(RunError, match=r"the pretraining is not complete. Run `fieldwise pretrain`"):
+    with pytest.raises(RunError, match=r"the pretraining is not complete. Call `pretrain` with this folder first"):
         need(folder, "the pretraining", "pretrain")
     assert begin(job, folder, {"seed": 0}, "pretrain")
     assert json.loads((folder / "stage.json").read_text()) == {"seed": 0}

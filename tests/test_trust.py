@@ -141,14 +141,14 @@ def test_workers_of_a_comparison_import_what_the_user_named(desk: Desk) -> None:
 def test_python_gives_the_class_itself(desk: Desk) -> None:
     mine = type("Mine", (FM,), {"__module__": "not_installed", "__doc__": "A model of one's own."})
     fw.export(mine().build(fw.Schema.of(user=50, city=7).layout(4)), "m")
-    with pytest.raises(RunError, match=r"Add --model not_installed:Mine, or model=... in Python"):
+    with pytest.raises(RunError, match=r"Add model=<the class>, if you trust it"):
         fw.load("m")
     assert isinstance(fw.load("m", model=mine).model.settings, mine)
     with pytest.raises(RunError, match=r"a model of class 'not_installed:Mine', but got class 'fm'"):
         fw.load("m", model=FM)
     with pytest.raises(SettingsError, match="'Path' is not a base model"):
         fw.load("m", model=Path)  # type: ignore[arg-type]
-    with pytest.raises(RunError, match="Add --model not_installed:Mine"):
+    with pytest.raises(RunError, match="Add model=<the class>"):
         export_to("pt2", Path("m"), Path("x"))
     assert export_to("pt2", Path("m"), Path("x"), cls=mine).paths == [Path("x/model.pt2")]
     script = type("Mine", (FM,), {"__module__": "__main__", "__doc__": "Of a script, which others import by its name."})
@@ -227,7 +227,7 @@ def test_a_process_that_measures_imports_the_class_it_is_given(desk: Desk) -> No
     fw.export(own().build(fw.Schema.of(user=50, city=7).layout(4)), "m")
     desk.fresh()
     assert [latency.batch for latency in measure(order).latencies] == [1]
-    with pytest.raises(RunError, match="Add --model mine_here:Mine"):
+    with pytest.raises(RunError, match="Add model=<the class>"):
         measure(order.model_copy(update={"model": None}))
 
 

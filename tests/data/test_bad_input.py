@@ -12,6 +12,7 @@ import pytest
 
 from fieldwise.cli.options import settings_of
 from fieldwise.core.errors import DataError, FieldwiseError
+from fieldwise.core.hints import in_flags
 from fieldwise.data.engines.arrow import Arrow
 from fieldwise.data.engines.duckdb import DuckDB
 from fieldwise.data.prepare import prepare as prepare_rows
@@ -41,7 +42,8 @@ def write(path: Path, rows: list[str], encoding: str = "utf-8") -> None:
 def prepare(raw: Path, out: Path, *sets: str, **flags: str | None) -> Dataset:
     """Runs `fieldwise prepare` in this process."""
     given = {"source": "table", "label": "click", "raw": raw, **flags}
-    return pipeline.prepare(settings_of(None, None, list(sets), **given), out)
+    with in_flags():
+        return pipeline.prepare(settings_of(None, None, list(sets), **given), out)
 
 
 def refused(raw: Path, folder: Path, *says: str, sets: tuple[str, ...] = (), **flags: str | None) -> None:

@@ -33,8 +33,10 @@ def main() -> NoReturn:
 
 def _start() -> None:
     from fieldwise.cli.app import app
+    from fieldwise.core.hints import in_flags
 
-    app()
+    with in_flags():
+        app()
 
 
 def _print_error(error: BaseException) -> None:

@@ -12,6 +12,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Final
 
 from fieldwise.comparison.cells import Unit, Work
+from fieldwise.core.hints import either, speak, speaks_flags
 
 TRIES: Final = 2
 """A unit whose process died this many times fails. Units that died together run again one at a time."""
@@ -93,7 +94,7 @@ class _Crew:
             elif self._tries[unit] < TRIES:
                 self._waiting.insert(0, unit)
             else:
-                why = "its process died, perhaps because memory ran out. Try fewer --jobs."
+                why = f"its process died, perhaps because memory ran out. Try fewer {either('--jobs', 'jobs')}."
                 yield from self._settle(unit, self._work.give_up(unit, why))
 
     def _settle(self, unit: Unit, error: str | None) -> Iterator[Outcome]:
@@ -113,7 +114,13 @@ def _in_time(limit: float | None) -> bool:
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_die_with_parent)
+    return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin, initargs=(speaks_flags(),))
+
+
+def _begin(flags: bool) -> None:
+    """Prepares a process of the pool; its hints are in the language of its parent."""
+    speak(flags)
+    _die_with_parent()
 
 
 def _die_with_parent() -> None:

@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout, lock_descriptor
 
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import unfinished, write_json
+from fieldwise.core.hints import either
 
 LOCK: Final = ".lock"
 _TRIES: Final = 3
@@ -56,7 +57,7 @@ def exclusive(folder: Path, *, outside: bool = False) -> Iterator[None]:
     except Timeout:
         raise RunError(
             f"'{folder}' is in use by {_read(place) or 'another process'}. "
-            "Wait until it ends, stop it, or choose another --out."
+            f"Wait until it ends, stop it, or choose another {either('--out', 'folder')}."
         ) from None
     unfinished.add(place)
     try:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
+from fieldwise.core.hints import either, setting
 from fieldwise.data.encoder import FieldEncoder
 from fieldwise.data.engines.engine import Progress, Staged
 from fieldwise.data.rules import NOT_A_NUMBER, Rule, not_numbers, numbers_of
@@ -72,7 +73,8 @@ def _check_size(name: str, counter: Counter, max_bytes: int) -> None:
     if counter.nbytes > max_bytes:
         raise DataError(
             f"Field '{name}' has too many values for the memory setting: {len(counter.table()):,} or more. Keep fewer "
-            f"(--set data.fields.{name}.min_count=10), exclude the field, or allow more with --set engine.memory=MiB."
+            f"({setting('data.min_count', 10, name)}), exclude the field, or allow more with "
+            f"{either('--set engine.memory=MiB', 'engine=fw.DuckDB(memory=MiB)')}."
         )
 
 
@@ -97,5 +99,6 @@ def _check_numbers(name: str, values: pa.Array) -> None:
     if wrong:
         raise DataError(
             f"Field '{name}' is binned as a number but holds {wrong[:5]}. Fix the rows, make it a category "
-            f"(--set data.fields.{name}.kind=category), or map such values to unknown with --bad-rows skip."
+            f"({setting('data.kind', 'category', name)}), or map such values to unknown with "
+            + either("--bad-rows skip.", "fw.data.Table(..., bad_rows='skip').")
         )

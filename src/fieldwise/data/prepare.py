@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import writing
+from fieldwise.core.hints import either, setting
 from fieldwise.core.lock import exclusive
 from fieldwise.core.registry import name_of
 from fieldwise.core.schema import Schema
@@ -90,7 +91,7 @@ def _temporary(work: Path) -> Iterator[None]:
     """Removes the work folder in any case; turns a full disk into a DiskError."""
     advice = (
         "Preparing needs about the size of the raw rows, and the same again for the dataset. Free some space, or "
-        "choose another --out."
+        f"choose another {either('--out', 'out')}."
     )
     try:
         with writing(work.parent, advice):
@@ -136,7 +137,7 @@ def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
         shown = [int(value) if value.lstrip("-").isdigit() else value for value in wrong[:5]]
         raise DataError(
             f"Label '{name}' holds {shown}. Allowed: 0 and 1. List the values that are clicks, for example "
-            f"--set 'data.positive=[\"{wrong[-1]}\"]', or choose another label."
+            f"{setting('data.positive', [wrong[-1]])}, or choose another label."
         )
     return pa.array([value for value in found if _CLICKS[value.lower()]], pa.string())
 

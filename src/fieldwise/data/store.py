@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import DataError
+from fieldwise.core.hints import either
 from fieldwise.core.plain_files import check_regular, read_json
 from fieldwise.core.records import first_problem
 from fieldwise.core.schema import Schema
@@ -55,9 +56,9 @@ class Dataset(Shown):
         try:
             info = read_json(folder / INFO)
         except FileNotFoundError as error:
-            raise DataError(f"'{folder}' is not a dataset: {INFO} is missing. Run `fieldwise prepare`.") from error
+            raise DataError(f"'{folder}' is not a dataset: {INFO} is missing. {_make()}") from error
         except OSError as error:
-            raise DataError(f"'{folder}' is not a dataset: {error}. Run `fieldwise prepare`.") from error
+            raise DataError(f"'{folder}' is not a dataset: {error}. {_make()}") from error
         except ValueError as error:
             raise DataError(f"'{folder / INFO}' is damaged ({error}). Prepare the dataset again.") from error
         found = info.get("format") if isinstance(info, dict) else None
@@ -151,6 +152,10 @@ class Dataset(Shown):
             )
         _check_rows(self.folder, name, self.schema, ids, labels)
         return Split(ids, labels)
+
+
+def _make() -> str:
+    return either("Run `fieldwise prepare`.", "Make one with fw.prepare.")
 
 
 def _mapped(path: Path) -> NDArray[Any]:

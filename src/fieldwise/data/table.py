@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fieldwise.core.errors import DataError
+from fieldwise.core.hints import setting
 from fieldwise.core.registry import unknown
 from fieldwise.data.dataframes import unnamed_index_columns
 from fieldwise.data.files import (
@@ -117,5 +118,5 @@ def _check_types(types: dict[str, pa.DataType]) -> None:
         if pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner):
             raise DataError(
                 f"Column '{name}' holds {kind}. Allowed: text, numbers, times, and lists of them. "
-                f"Exclude it with --set 'data.ignore=[\"{name}\"]', or convert it."
+                f"Exclude it with {setting('data.ignore', [name])}, or convert it."
             )

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from fieldwise.core.errors import DataError, FieldwiseError, RunError, SettingsError
 from fieldwise.core.files import replacing
+from fieldwise.core.hints import either
 from fieldwise.core.mask import Mask
 from fieldwise.core.plain_files import check_regular
 from fieldwise.core.registry import name_of, name_of_class, resolve
@@ -102,12 +103,13 @@ def _class(folder: Path, info: ModelInfo, given: type[Model] | None) -> type[Mod
     if given is None and named not in MODELS:
         raise RunError(
             f"'{folder}' holds a model of class {str(named)!r:.80}, which is not part of the library and is not "
-            f"imported on a file's word. Add --model {named!s:.80}, or model=... in Python, if you trust it."
+            f"imported on a file's word. Add {either(f'--model {named!s:.80}', 'model=<the class>')}, if you trust it."
         )
     cls = resolve("model", MODELS, str(named)) if given is None else given
     if not (isinstance(cls, type) and issubclass(cls, Model)):
         raise SettingsError(
-            f"'{getattr(cls, '__name__', cls)}' is not a base model. Pass a subclass of fw.models.Model."
+            f"'{getattr(cls, '__name__', cls)}' is not a base model. "
+            f"{either('Name', 'Pass')} a subclass of fw.models.Model."
         )
     is_named = name_of_class(cls, MODELS)
     if named not in (is_named, f"__main__:{cls.__name__}"):  # a class of a script has another path when imported

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import RunError
+from fieldwise.core.hints import either
 from fieldwise.core.schema import UNKNOWN
 from fieldwise.data.encoder import Encoder
 from fieldwise.models.model import CTRModel
@@ -56,8 +57,11 @@ class Predictor(Shown):
         """The encoder of the fields that the model needs."""
         if self._encoder is None:
             raise RunError(
-                "This model was exported without vocabularies, so it reads only ids. Export it with them: "
-                "fw.export(model, folder, data.encoder)."
+                "This model was exported without vocabularies, so it reads only ids. "
+                + either(
+                    "Name a folder that has them, such as RUN/seed-0/compact/BUDGET.",
+                    "Export it with them: fw.export(model, folder, data.encoder).",
+                )
             )
         return self._encoder
 

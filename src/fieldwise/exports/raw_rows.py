@@ -10,6 +10,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from fieldwise.core.errors import DataError
+from fieldwise.core.hints import either
 from fieldwise.data.files import delimiter_of, find, is_parquet, text_header
 from fieldwise.exports.predictor import BATCH
 
@@ -25,7 +26,9 @@ class RawRows:
         self._raw, self._paths, self._header = raw, find(raw), tuple(header)
         self._is_parquet = is_parquet(self._paths)
         if self._is_parquet and header:
-            raise DataError(f"'{raw}' is Parquet, which names its columns itself. Leave --header out.")
+            raise DataError(
+                f"'{raw}' is Parquet, which names its columns itself. Leave {either('--header', 'header')} out."
+            )
         self.rows = sum(self._open(path).metadata.num_rows for path in self._paths) if self._is_parquet else None
         """Number of rows, if known before reading."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.hints import either
 from fieldwise.core.lock import exclusive
 from fieldwise.exports import hand_over
 from fieldwise.exports.folder import load
@@ -53,7 +54,8 @@ def _export_to(target: str, model: Path, out: Path, align: int, cls: type[Model]
     if target in SERVING:
         if align != 1:
             raise SettingsError(
-                f"--align {align} does not apply to '{target}', which serves the trained widths. Leave --align out."
+                f"{either(f'--align {align}', f'align={align}')} does not apply to '{target}', which serves the "
+                f"trained widths. Leave {either('--align', 'align')} out."
             )
         return Exported(SERVING[target](load(model, model=cls), out, model.resolve().name), None)
     tables = Tables.of(ModelInfo.read(model), align)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import RunError, SettingsError
 from fieldwise.core.files import write_json
+from fieldwise.core.hints import either
 from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import Record, RunRecord, StageRecord, first_problem
 from fieldwise.core.settings import Values, differing, read_toml, validate
@@ -113,14 +114,15 @@ def agree(folder: Path, values: Values) -> None:
     if changed:
         raise RunError(
             f"'{folder}' was made with other settings: {'; '.join(changed)}. "
-            "Use those settings, choose another --out, or remove that folder."
+            f"Use those settings, choose another {either('--out', 'out')}, or remove that folder."
         )
 
 
 def need(folder: Path, what: str, verb: str) -> None:
     """Raises `RunError` unless an earlier stage is complete."""
     if not (folder / "record.json").exists():
-        raise RunError(f"'{folder}': {what} is not complete. Run `fieldwise {verb}` with this --out first.")
+        first = either(f"Run `fieldwise {verb}` with this --out first.", f"Call `{verb}` with this folder first.")
+        raise RunError(f"'{folder}': {what} is not complete. {first}")
 
 
 def read(path: Path) -> Any:

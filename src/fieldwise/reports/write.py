@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import write_text
+from fieldwise.core.hints import either
 from fieldwise.core.plain_files import read_json
 from fieldwise.reports.comparison.page_data import comparison_data
 from fieldwise.reports.page import page
@@ -36,7 +37,7 @@ def md(out: Path, _against: Path | None = None) -> Written:
     """Writes report.md with the tables of a run; `compare` has already written those of a comparison."""
     if is_comparison(out):
         if not (out / "comparison.md").exists():
-            raise RunError(f"'{out}/comparison.md' is missing. Run `fieldwise compare` with this --out again.")
+            raise RunError(f"'{out}/comparison.md' is missing. {_again()}")
         return Written([out / "comparison.md"], [])
     view = _searched(out)
     write_text(out / "report.md", markdown.report(view.records))
@@ -78,5 +79,9 @@ def _comparison(out: Path) -> dict[str, Any]:
     try:
         value = read_json(out / COMPARISON)
     except (OSError, ValueError) as error:
-        raise RunError(f"'{out / COMPARISON}' cannot be read ({error}). Run `fieldwise compare` again.") from error
+        raise RunError(f"'{out / COMPARISON}' cannot be read ({error}). {_again()}") from error
     return comparison_data(value)
+
+
+def _again() -> str:
+    return either("Run `fieldwise compare` with this --out again.", "Call fw.compare with this folder again.")

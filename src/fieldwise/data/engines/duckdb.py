@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import full
+from fieldwise.core.hints import either
 from fieldwise.data.engines.engine import Engine, Preparation, Staged
 from fieldwise.data.engines.session import ROW, BadRow
 from fieldwise.data.source import Files
@@ -112,8 +113,8 @@ class _Session:
             if isinstance(error, duckdb.OutOfMemoryException):
                 raise DataError(
                     f"DuckDB needs more memory for {len(rows.columns):,} columns ({_first_line(error)}). Allow more "
-                    "with --set engine.memory=MiB, or use one thread, which needs less, with --engine duckdb "
-                    "--set engine.threads=1."
+                    f"with {either('--set engine.memory=MiB', 'fw.DuckDB(memory=MiB)')}, or use one thread, which "
+                    f"needs less, with {either('--engine duckdb --set engine.threads=1', 'fw.DuckDB(threads=1)')}."
                 ) from error
             action = "read or write" if isinstance(error, duckdb.IOException) else "read these rows"
             raise DataError(f"DuckDB cannot {action}: {_first_line(error)}. Check the files.") from error

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fieldwise.core.errors import DataError
+from fieldwise.core.hints import either
 from fieldwise.data.engines.columns import as_number, columns_of
 from fieldwise.data.engines.engine import LABEL, SPLIT, Preparation, field
 from fieldwise.data.engines.local import LocalCounts
@@ -101,7 +102,8 @@ class EngineRows:
             where = f"'{first.path}'" + ("" if first.line is None else f", line {first.line:,}")
             raise DataError(
                 f"{where}: {first.reason}. The line: {first.text.strip()[:200]!r}. "
-                f"Bad rows in total: {count:,}. Fix them, or skip them with --bad-rows skip."
+                f"Bad rows in total: {count:,}. Fix them, or skip them with "
+                + either("--bad-rows skip.", "bad_rows='skip'.")
             )
         return count
 

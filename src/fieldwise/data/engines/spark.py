@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlparse
 
 from fieldwise.core.errors import DataError
+from fieldwise.core.hints import either
 from fieldwise.data.engines.engine import Engine, Preparation, Staged
 from fieldwise.data.engines.session import ROW, BadRow
 from fieldwise.data.files import line_of
@@ -63,7 +64,8 @@ class _Session:
             self._spark = builder.getOrCreate()
         except (PySparkException, OSError) as error:
             raise DataError(
-                f"Spark does not start ({error}). Needs Java 17 and a reachable master. Check JAVA_HOME and --master."
+                f"Spark does not start ({error}). Needs Java 17 and a reachable master. Check JAVA_HOME "
+                f"and {either('--master', 'fw.Spark(master=...)')}."
             ) from error
         self._spark.sparkContext.setLogLevel("ERROR")
         self._con = ibis.pyspark.connect(self._spark)

@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from fieldwise.core.errors import RunError
+from fieldwise.core.hints import either
 
 FORMAT: Final = "fieldwise-comparison/1"
 
@@ -17,7 +18,9 @@ def comparison_data(value: Any) -> dict[str, Any]:
     try:
         return _data(value)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise RunError(f"A damaged comparison ({error!r}). Run `fieldwise compare` again to rewrite it.") from error
+        raise RunError(
+            f"A damaged comparison ({error!r}). Run {either('`fieldwise compare`', 'fw.compare')} again to rewrite it."
+        ) from error
 
 
 def _data(value: Mapping[str, Any]) -> dict[str, Any]:

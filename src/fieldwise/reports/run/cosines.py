@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fieldwise.core.errors import FieldwiseError, RunError
+from fieldwise.core.hints import either
 from fieldwise.core.plain_files import read_json
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.settings import Values
@@ -72,10 +73,16 @@ def compared(view: RunView, against: RunView | None, names: list[str]) -> list[d
         others = against.stage("pretrain")
         same = [other for other in others if other.seed == own[0].seed] or others
         if not same:
-            raise RunError(f"--against '{against.out}' holds no complete pretraining. Name a run that has one.")
+            raise RunError(
+                f"{either('--against', 'against:')} '{against.out}' holds no complete pretraining. "
+                "Name a run that has one."
+            )
         panels.append(panel(same[0], against.settings, names))
         if not any(panels[1]["fields"]):
-            raise RunError(f"--against '{against.out}' has none of this run's fields. Name a run over the same data.")
+            raise RunError(
+                f"{either('--against', 'against:')} '{against.out}' has none of this run's fields. "
+                "Name a run over the same data."
+            )
     return panels
 
 

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.hints import either
 from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
 
@@ -15,7 +16,8 @@ class Events(Watcher):
     def __init__(self, folder: Path) -> None:
         if find_spec("tensorboard") is None:
             raise SettingsError(
-                "--tensorboard needs the package tensorboard. Run: pip install 'fieldwise[tensorboard]'."
+                f"{either('--tensorboard', 'Events')} needs the package tensorboard. "
+                "Run: pip install 'fieldwise[tensorboard]'."
             )
         from torch.utils.tensorboard import SummaryWriter
 

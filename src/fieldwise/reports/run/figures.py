@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.files import replacing
+from fieldwise.core.hints import either
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +49,10 @@ def of_comparison(data: Data, folder: Path) -> list[Path]:
 
 def _draw(drawings: Iterable[tuple[str, float, Callable[["Axes"], None]]], folder: Path) -> list[Path]:
     if find_spec("matplotlib") is None:
-        raise SettingsError("--format png needs the package matplotlib. Run: pip install 'fieldwise[plots]'.")
+        raise SettingsError(
+            f"{either('--format png', 'The report as png')} needs the package matplotlib. Run: pip install "
+            "'fieldwise[plots]'."
+        )
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

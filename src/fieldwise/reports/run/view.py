@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
+from fieldwise.core.hints import either
 from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import RunRecord, StageRecord, first_problem
 from fieldwise.core.settings import Values, read_toml
@@ -47,7 +48,7 @@ class RunView:
 def open_run(out: Path) -> RunView:
     """Reads a run folder; refuses a folder without any complete stage."""
     if not out.is_dir():
-        raise RunError(f"'{out}' is not a run folder. Name a folder that `fieldwise run --out` made.")
+        raise RunError(f"'{out}' is not a run folder. Name a folder that {_by()} made.")
     missing: list[str] = []
     settings = _settings(out, missing)
     stages: list[StageView] = []
@@ -65,9 +66,13 @@ def open_run(out: Path) -> RunView:
     if not stages:
         raise RunError(
             f"'{out}' holds no complete stage: seed-*/pretrain/record.json is missing. "
-            "Name a folder that `fieldwise run --out` made, or run it first."
+            f"Name a folder that {_by()} made, or run it first."
         )
     return RunView(out, settings, stages, records, missing, journal.commands(out))
+
+
+def _by() -> str:
+    return either("`fieldwise run --out`", "fw.run")
 
 
 def _settings(out: Path, missing: list[str]) -> Values:
