@@ -77,8 +77,11 @@ def test_run_report_and_compare_take_plain_values(tmp_path: Path) -> None:
     assert len({path.stat().st_mode for path in files}) == 1, "files of one folder have one mode"
     assert fw.run(tmp_path / "run" / "settings.toml", out=tmp_path / "run") == [record], "a path, and a complete run"
     assert fw.run(fw.RunSettings.of(SMALL), out=tmp_path / "run") == [record]
-    assert [path.name for path in fw.report(str(tmp_path / "run")).paths] == ["report.md", "report.html"]
-    assert [path.name for path in fw.report(tmp_path / "run", "md").paths] == ["report.md"]
+    assert [path.name for path in fw.report(str(tmp_path / "run")).paths] == [
+        "report-planted.md",
+        "report-planted.html",
+    ]
+    assert [path.name for path in fw.report(tmp_path / "run", "md").paths] == ["report-planted.md"]
     tables = {name: SMALL[name] for name in ("run", "data", "pretrain", "retrain")}
     tables |= {"model": {"width": 4}, "compare": {"models": ["fm"], "methods": ["uniform"]}}
     tables["run"] = {**tables["run"], "dataset": str(tmp_path / "run" / "dataset")}
@@ -88,7 +91,7 @@ def test_run_report_and_compare_take_plain_values(tmp_path: Path) -> None:
     assert f"<td>{record.compact_test.auc:.4f}</td>" in found._repr_html_()
     assert fw.compare(tmp_path / "comparison" / "settings.toml", out=tmp_path / "comparison") == found
     names = [path.name for path in fw.report(tmp_path / "comparison").paths]
-    assert names == ["comparison.md", "report.html"]
+    assert names == ["comparison.md", "report-planted.html"]
 
 
 def test_training_settings_are_values(tmp_path: Path) -> None:

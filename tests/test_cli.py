@@ -35,7 +35,7 @@ def test_a_run_from_flags_prints_its_tables_and_goes_on(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     for word in ("field", "cardinality", "width before", "width after", "parameters saved", "test AUC", "log loss"):
         assert word in result.stdout
-    assert "report.md" in result.stdout
+    assert "report-planted.md" in result.stdout
     again = cli("run", "--out", tmp_path / "r")
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("already complete") == 4

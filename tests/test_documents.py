@@ -72,7 +72,11 @@ def test_readme_settings_and_commands_run(tmp_path: Path) -> None:
     (tmp_path / "clicks.csv").write_text("user_id,item_id,price,click\n" + "\n".join(rows) + "\n", encoding="utf-8")
     for command in commands.strip().splitlines():
         shell(command, tmp_path)
-    assert {path.name for path in (tmp_path / "runs" / "clicks").iterdir()} >= {"report.html", "seed-0", "seed-1"}
+    assert {path.name for path in (tmp_path / "runs" / "clicks").iterdir()} >= {
+        "report-clicks.html",
+        "seed-0",
+        "seed-1",
+    }
     assert (tmp_path / "predicted.parquet").exists()
 
 

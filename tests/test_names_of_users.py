@@ -37,7 +37,7 @@ def test_a_folder_may_have_brackets_and_colons(out: str, tmp_path: Path, capsys:
     app(["pretrain", "--out", str(tmp_path / out)], standalone_mode=False)
     app(["prepare", "--out", str(tmp_path / f"data-{out}"), "--set", "data.rows=1000"], standalone_mode=False)
     said = capsys.readouterr().out
-    assert f"Report: {tmp_path / out}/report.md" in said
+    assert f"Report: {tmp_path / out}/report-planted.md" in said
     assert f"pretrain is complete in {tmp_path / out}" in said
     assert f"fields in {tmp_path}/data-{out}" in said
 

@@ -63,7 +63,8 @@ def test_a_run_folder_is_readable_without_the_library(finished: Path) -> None:
     names = sorted(str(p.relative_to(finished)) for p in finished.rglob("*") if p.is_file())
     home = "seed-1/{}/8-columns/{}"
     for expected in (
-        "settings.toml", "record.json", "report.md", "dataset/dataset.json", "seed-1/pretrain/model.safetensors",
+        "settings.toml", "record.json", "report-planted.md", "report-planted.html", "dataset/dataset.json",
+        "seed-1/pretrain/model.safetensors",
         home.format("search", "mask.json"), home.format("search", "trace-0.safetensors"),
         home.format("retrain", "record.json"), home.format("compact", "model.safetensors"),
         home.format("compact", "model.json"),
@@ -95,7 +96,7 @@ def test_records_say_what_the_folder_holds(finished: Path) -> None:
 
 
 def test_the_report_shows_every_field_and_budget(finished: Path) -> None:
-    text = (finished / "report.md").read_text()
+    text = (finished / "report-planted.md").read_text()
     for word in ("user", "noise_c", "8 columns", "40% parameters", "± ", "test AUC", "re-activations"):
         assert word in text
 
@@ -124,7 +125,7 @@ def test_the_stages_one_by_one_are_the_run(finished: Path, tmp_path: Path) -> No
         report(tmp_path / "out", "md")
     pipeline.search(chosen, tmp_path / "out")
     pipeline.retrain(chosen, tmp_path / "out")
-    assert [path.name for path in report(tmp_path / "out").paths] == ["report.md", "report.html"]
+    assert [path.name for path in report(tmp_path / "out").paths] == ["report-planted.md", "report-planted.html"]
     assert len(open_run(tmp_path / "out").records) == 2
     masks = [out / "seed-0" / "search" / "8-columns" / "mask.json" for out in (finished, tmp_path / "out")]
     assert masks[0].read_text() == masks[1].read_text()

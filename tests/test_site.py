@@ -147,7 +147,7 @@ def test_the_examples_of_the_first_page_run(tmp_path: Path) -> None:
             [sys.executable, "-c", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert ran.returncode == 0, ran.stderr
-    assert (tmp_path / "runs" / "first" / "report.html").exists()
+    assert (tmp_path / "runs" / "first" / "report-planted.html").exists()
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def test_every_cell_is_complete_or_says_why_not(finished: Comparison, out: Path)
     assert all("The smallest it can meet: 6 columns" in (cell.error or "") for cell in failed)
     assert Comparison.model_validate(json.loads((out / "comparison.json").read_text())) == finished
     assert (out / "comparison.md").read_text().startswith("# Searches compared on planted")
-    assert "methods on planted" in (out / "report.html").read_text()
+    assert "methods on planted" in (out / "report-planted.html").read_text()
     assert finished.comparisons == 2 * (2 + 3)
     assert {row.method for row in finished.rows if not row.uses_pretrained} == {"mde"}
 

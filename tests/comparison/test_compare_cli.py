@@ -48,7 +48,7 @@ def test_it_prints_a_table_says_what_is_left_and_goes_on_from_its_folder(file: P
         "Holm",
         "full model",
         "comparison.md",
-        "report.html",
+        "report-planted.html",
     ):
         assert word in whole.stdout
     assert max(len(line) for line in whole.stdout.splitlines() if line.startswith(("mde", "uniform"))) <= 80

@@ -195,3 +195,17 @@ def test_an_array_without_a_header_is_one_line(content: bytes, made: Path, tmp_p
     (folder / "valid.labels.npy").write_bytes(content)
     with pytest.raises(DataError, match="the valid split cannot be read"):
         _ = Dataset.open(folder).valid
+
+
+@pytest.mark.parametrize(
+    ("source", "title"),
+    [
+        ({"name": "table", "raw": {"clicks.csv.gz": 9}}, "clicks.csv.gz"),
+        ({"name": "table", "raw": {"a.csv": 9, "b.csv": 8, "c.csv": 7}}, "a.csv and 2 more"),
+        ({"name": "movielens-1m", "raw": {"users.dat": 9}}, "movielens-1m"),
+        ({"name": "mine.module:Clicks"}, "Clicks"),
+        ({"name": "table", "raw": 3}, "table"),
+    ],
+)
+def test_a_dataset_is_called_by_its_files(source: dict[str, Any], title: str) -> None:
+    assert Dataset(Path(), {"made": {"source": source}}).title == title

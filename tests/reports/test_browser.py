@@ -76,7 +76,7 @@ class Opened:
 def test_every_chart_of_a_run_is_drawn(
     finished: Path, browser: "Browser", tmp_path: Path, width: int, scheme: str
 ) -> None:
-    path = finished / "report.html"
+    path = finished / "report-planted.html"
     opened = Opened(browser, path, width, scheme)
     charts = opened.charts()
     assert set(charts) == {
@@ -93,7 +93,7 @@ def test_every_chart_of_a_run_is_drawn(
 
 
 def test_the_slider_moves_time_by_keyboard(finished: Path, browser: "Browser") -> None:
-    path = finished / "report.html"
+    path = finished / "report-planted.html"
     opened = Opened(browser, path)
     page = opened.page
     scores, words = opened.drawn("chart-moment"), page.inner_text("#dynamics-moment")
@@ -109,7 +109,7 @@ def test_the_slider_moves_time_by_keyboard(finished: Path, browser: "Browser") -
 
 
 def test_choices_change_what_is_drawn(finished: Path, browser: "Browser") -> None:
-    path = finished / "report.html"
+    path = finished / "report-planted.html"
     opened = Opened(browser, path)
     page = opened.page
     cosines, widths = opened.drawn("chart-cosines-0"), opened.drawn("chart-widths")
@@ -129,7 +129,7 @@ def test_choices_change_what_is_drawn(finished: Path, browser: "Browser") -> Non
 
 
 def test_the_theme_button_and_paper_change_colors(finished: Path, browser: "Browser") -> None:
-    opened = Opened(browser, finished / "report.html", scheme="dark")
+    opened = Opened(browser, finished / "report-planted.html", scheme="dark")
     page = opened.page
 
     def back() -> str:
@@ -146,11 +146,11 @@ def test_the_theme_button_and_paper_change_colors(finished: Path, browser: "Brow
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert back() == dark
     assert len(page.pdf()) > 10_000
-    opened.check(finished / "report.html")
+    opened.check(finished / "report-planted.html")
 
 
 def test_a_field_s_name_is_text_wherever_it_stands(browser: "Browser", tmp_path: Path) -> None:
-    path = run_over(tmp_path / "nasty", [NASTY, "b", "c\"'&`${d}"], 6) / "report.html"
+    path = run_over(tmp_path / "nasty", [NASTY, "b", "c\"'&`${d}"], 6) / "report-ManyFields.html"
     opened = Opened(browser, path)
     page = opened.page
     assert NASTY in page.inner_text("#cosines-field")
@@ -163,14 +163,14 @@ def test_a_field_s_name_is_text_wherever_it_stands(browser: "Browser", tmp_path:
 
 
 def test_one_field_gives_a_usable_page(browser: "Browser", tmp_path: Path) -> None:
-    path = run_over(tmp_path / "one", ["only"], 1) / "report.html"
+    path = run_over(tmp_path / "one", ["only"], 1) / "report-ManyFields.html"
     opened = Opened(browser, path, width=600)
     assert min(opened.charts().values()) > 0
     opened.check(path)
 
 
 def test_500_fields_give_a_usable_page(browser: "Browser", tmp_path: Path) -> None:
-    path = run_over(tmp_path / "many", [f"field_{place}" for place in range(500)], 300) / "report.html"
+    path = run_over(tmp_path / "many", [f"field_{place}" for place in range(500)], 300) / "report-ManyFields.html"
     assert path.stat().st_size < 3_000_000
     opened = Opened(browser, path)
     page = opened.page

@@ -13,6 +13,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.exports.folder import load
 from fieldwise.reports import write
 from fieldwise.reports.comparison.page_data import comparison_data
+from fieldwise.reports.file_names import data_name, report_name
 from fieldwise.reports.page import LIBRARIES, embedded
 from fieldwise.reports.run import dynamics, figures, headline, journal
 from fieldwise.reports.run.cosines import cosines
@@ -27,7 +28,7 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 
 
 def test_a_run_ends_with_a_page_that_says_what_its_records_say(finished: Path) -> None:
-    data = data_of(finished / "report.html")
+    data = data_of(finished / "report-planted.html")
     records = json.loads((finished / "record.json").read_text())
     assert [r["after"] for r in data["results"]] == [r["widths_after"] for r in records]
     assert [r["compact"]["auc"] for r in data["results"]] == [r["compact_test"]["auc"] for r in records]
@@ -49,7 +50,7 @@ def test_a_page_names_no_address_to_load_from(finished: Path) -> None:
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
             self.found += [str(v) for k, v in attrs if k in ("src", "href") and not str(v).startswith("#")]
 
-    page = (finished / "report.html").read_text()
+    page = (finished / "report-planted.html").read_text()
     reader = Loads()
     reader.feed(page)
     assert reader.found == []
@@ -141,7 +142,7 @@ def test_what_is_missing_is_named_and_the_rest_is_shown(copy: Path) -> None:
     assert "pretrain of seed 1: seed-1/pretrain/record.json is damaged (seconds: Field required)" in lines
     assert "the trace in search/6-columns" in lines or "seed-0/search/6-columns" in lines
     assert len(written.notices) == 4
-    data = data_of(copy / "report.html")
+    data = data_of(copy / "report-planted.html")
     assert data["notices"] == written.notices
     assert [(r["seed"], r["budget"]) for r in data["results"]] == [(0, "6 columns"), (1, "40% parameters")]
     assert len(data["searches"]) == 3
@@ -153,7 +154,7 @@ def test_a_run_that_only_pretrained_has_a_page(copy: Path) -> None:
             shutil.rmtree(copy / f"seed-{seed}" / stage)
     written = write.html(copy)
     assert len(written.notices) == 8
-    data = data_of(copy / "report.html")
+    data = data_of(copy / "report-planted.html")
     assert data["headline"] == "No search of this run is complete yet."
     assert [field["name"] for field in data["fields"]][:2] == ["user", "item"]
     assert len(data["cosines"]) == 1
@@ -174,8 +175,12 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_figures_are_png_files(finished: Path, copy: Path) -> None:
     written = write.png(copy)
-    names = sorted(path.stem for path in written.paths)
-    assert {"front", "widths-6-columns", "scores-40pct-parameters-seed-1", "live-6-columns-seed-0"} <= set(names)
+    names = {path.stem.removesuffix("-planted") for path in written.paths}
+    assert names == {
+        "front", "widths-6-columns", "widths-40pct-parameters",
+        *(f"{what}-{budget}-seed-{seed}" for what in ("scores", "live") for budget in ("6-columns", "40pct-parameters")
+          for seed in (0, 1)),
+    }  # fmt: skip
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written.paths)
 
 
@@ -228,3 +233,20 @@ def test_a_line_cut_short_by_a_kill_spoils_nothing(finished: Path, copy: Path) -
     writer = journal.Journal(copy)
     writer.begin("again", done=True)
     assert [line["event"] for line in journal.read_metrics(copy)][len(before) :] == ["command", "stage"]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("planted", "planted"),
+        ("clicks.csv", "clicks"),
+        ("clicks.2024.csv.gz", "clicks.2024"),
+        ("part-0.parquet and 6 more", "part-0.parquet-and-6-more"),
+        ("../../<x> y.tsv", "x-y"),
+        ("x" * 300, "x" * 60),
+    ],
+)
+def test_a_report_s_file_says_which_data_it_is_about(source: str, name: str) -> None:
+    assert data_name(source) == name
+    assert report_name(source) == f"report-{name}"
+    assert report_name("...") == "report"

@@ -17,24 +17,24 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 
 
 def test_report_writes_the_page_and_prints_the_tables(copy: Path) -> None:
-    for name in ("report.md", "report.html"):
+    for name in ("report-planted.md", "report-planted.html"):
         (copy / name).unlink()
     result = cli("report", copy)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("# ham on planted, dcnv2")
-    assert f"Report: {copy / 'report.html'}" in result.stdout
-    assert data_of(copy / "report.html")["kind"] == "run"
-    assert (copy / "report.md").exists()
+    assert f"Report: {copy / 'report-planted.html'}" in result.stdout
+    assert data_of(copy / "report-planted.html")["kind"] == "run"
+    assert (copy / "report-planted.md").exists()
     assert result.stderr == ""
 
 
 def test_report_writes_only_the_format_asked_for(copy: Path) -> None:
-    for name in ("report.md", "report.html"):
+    for name in ("report-planted.md", "report-planted.html"):
         (copy / name).unlink()
     assert cli("report", copy, "--format", "md").returncode == 0
-    assert not (copy / "report.html").exists()
+    assert not (copy / "report-planted.html").exists()
     assert cli("report", copy, "--format", "png").returncode == 0
-    assert (copy / "figures" / "front.png").exists()
+    assert (copy / "figures" / "front-planted.png").exists()
     wrong = cli("report", copy, "--format", "pdf")
     assert wrong.returncode == 2
     assert "html" in wrong.stderr
@@ -49,7 +49,7 @@ def test_report_of_an_unfinished_run_names_what_is_missing(copy: Path) -> None:
         "retrain of 6 columns, seed 0: not complete, seed-0/retrain/6-columns/record.json is missing" in result.stderr
     )
     assert len(result.stderr.splitlines()) == 4
-    assert len(data_of(copy / "report.html")["searches"]) == 4
+    assert len(data_of(copy / "report-planted.html")["searches"]) == 4
 
 
 def test_report_against_a_run_over_other_data_is_refused(copy: Path, tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_a_run_says_where_its_page_is_and_writes_tensorboard_events(tmp_path: Pa
     pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
     result = cli("run", "--out", tmp_path / "r", "--budget", "8", "--model", "fm", "--tensorboard", *FAST)
     assert result.returncode == 0, result.stderr
-    assert str(tmp_path / "r" / "report.html") in result.stdout
+    assert str(tmp_path / "r" / "report-planted.html") in result.stdout
     assert list((tmp_path / "r" / "tensorboard").glob("events.out.tfevents.*"))
-    (command,) = data_of(tmp_path / "r" / "report.html")["commands"]
+    (command,) = data_of(tmp_path / "r" / "report-planted.html")["commands"]
     assert "run --out" in command
     assert "--tensorboard" in command

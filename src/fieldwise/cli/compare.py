@@ -51,8 +51,10 @@ def compare(
         groups,
         method_rows,
         short,
+        source,
         summary,
     )
+    from fieldwise.reports.file_names import report_name
 
     def show(console: Console, found: Comparison) -> None:
         for model, bound in groups(found):
@@ -62,10 +64,8 @@ def compare(
             table(console, "Failed", FAILED_HEADS, missing)
         left = sum(cell.state != "complete" for cell in found.cells)
         again = f" {left} cells are left: the same command resumes them." if left else ""
-        console.print(
-            f"{summary(found)}{again} Table: {out / 'comparison.md'}. Page: {out / 'report.html'}",
-            soft_wrap=True,
-        )
+        page = out / f"{report_name(source(found))}.html"
+        console.print(f"{summary(found)}{again} Table: {out / 'comparison.md'}. Page: {page}", soft_wrap=True)
 
     chosen = CompareSettings.parse(values, trusted)
     with watching() as (console, watcher):

@@ -31,7 +31,7 @@ def report(
         Path | None, typer.Option(help="Another run, whose pretrained columns are compared with this one's.")
     ] = None,
 ) -> None:
-    """Write report.html of a run or comparison, and print its tables; or write it as md or as png figures."""
+    """Write report-DATA.html of a run or comparison, and print its tables; or write it as md or as png figures."""
     from fieldwise.pipeline.report import report as write_report
 
     console = new_console(stderr=True)

@@ -141,12 +141,13 @@ def run(
         master=master, dataset=dataset, model=model, search=search, budgets=budget, seeds=seed, device=device,
     )  # fmt: skip
     from fieldwise.pipeline import stages as pipeline
+    from fieldwise.reports.file_names import report_name
 
     with watching() as (console, watcher):
         records = pipeline.run(aligned(chosen, align), out, _also(watcher, out, tensorboard))
         show(console, records)
-        for name in ("report.md", "report.html"):
-            console.print(f"Report: {out / name}", soft_wrap=True)
+        for ending in (".md", ".html"):
+            console.print(f"Report: {out / report_name(records[0].source)}{ending}", soft_wrap=True)
 
 
 def _stage(verb: str, settings: "RunSettings", out: Path, tensorboard: bool) -> None:

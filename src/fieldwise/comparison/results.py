@@ -5,7 +5,7 @@
     <model>/seed-0/pretrain/               the full model, shared by all methods
     <model>/<method>/seed-0/...            its own run folder: search, retrain, compact
     comparison.json, comparison.md         every cell, and the statistics over them
-    report.html                            the same as a page
+    report-DATA.html                       the same as a page
 
 A cell is one method at one budget, on one model, with one seed. Cells that are complete are skipped, cells that failed
 run again with the same command.

@@ -94,6 +94,7 @@ class RunRecord(Shown, Record):
     data: str
     """Fingerprint of the dataset."""
     source: str
+    """What reports call the rows (`Dataset.title`)."""
     model: str
     search: str
     budget: str

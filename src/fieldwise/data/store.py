@@ -82,6 +82,15 @@ class Dataset(Shown):
         """Name of the source."""
         return str(self.info["made"]["source"]["name"])
 
+    @property
+    def title(self) -> str:
+        """What reports call the rows: the raw files of the source `table`, else the source."""
+        files = self.info["made"]["source"].get("raw")
+        if self.source != "table" or not isinstance(files, dict) or not files:
+            return self.source.rpartition(":")[2]
+        first = str(next(iter(files)))
+        return first if len(files) == 1 else f"{first} and {len(files) - 1} more"
+
     @cached_property
     def schema(self) -> Schema:
         """Fields and cardinalities."""

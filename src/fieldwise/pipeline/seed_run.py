@@ -114,7 +114,7 @@ class SeedRun:
         full_valid, full_test = self._full_metrics
         return RunRecord(
             data=data.fingerprint,
-            source=data.source,
+            source=data.title,
             model=name_of(settings.model, MODELS),
             search=name_of(settings.search, SEARCHES),
             budget=str(budget),

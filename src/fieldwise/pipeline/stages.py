@@ -9,7 +9,7 @@ A run folder is readable without the library:
     seed-0/retrain/<budget>/          record.json: one line of the results table
     seed-0/compact/<budget>/          the model to deploy
     metrics.jsonl                     progress of the run, and the commands that made it
-    record.json, report.md, report.html   written last: complete
+    record.json, report-DATA.md, .html   written last: complete
 
 Each stage folder holds `stage.json` (everything its result depends on, written first), a checkpoint while the stage
 runs, and `record.json` (written last). A complete stage is skipped; one made with other settings is refused.

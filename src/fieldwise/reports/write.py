@@ -10,6 +10,7 @@ from fieldwise.core.files import write_text
 from fieldwise.core.hints import either
 from fieldwise.core.plain_files import read_json
 from fieldwise.reports.comparison.page_data import comparison_data
+from fieldwise.reports.file_names import report_name
 from fieldwise.reports.page import page
 from fieldwise.reports.run import markdown
 from fieldwise.reports.run.page_data import run_data
@@ -27,21 +28,23 @@ class Written:
 
 
 def html(out: Path, against: Path | None = None) -> Written:
-    """Writes report.html, one self-contained file; `against` is a run whose pretrained columns are compared."""
+    """Writes report-DATA.html, one self-contained file; `against` is a run whose pretrained columns are compared."""
     data = _comparison(out) if is_comparison(out) else run_data(open_run(out), open_run(against) if against else None)
-    write_text(out / "report.html", page(data))
-    return Written([out / "report.html"], data["notices"])
+    path = out / f"{report_name(data['source'])}.html"
+    write_text(path, page(data))
+    return Written([path], data["notices"])
 
 
 def md(out: Path, _against: Path | None = None) -> Written:
-    """Writes report.md with the tables of a run; `compare` has already written those of a comparison."""
+    """Writes report-DATA.md with the tables of a run; `compare` has already written those of a comparison."""
     if is_comparison(out):
         if not (out / "comparison.md").exists():
             raise RunError(f"'{out}/comparison.md' is missing. {_again()}")
         return Written([out / "comparison.md"], [])
     view = _searched(out)
-    write_text(out / "report.md", markdown.report(view.records))
-    return Written([out / "report.md"], view.missing)
+    path = out / f"{report_name(view.source)}.md"
+    write_text(path, markdown.report(view.records))
+    return Written([path], view.missing)
 
 
 def png(out: Path, against: Path | None = None) -> Written:

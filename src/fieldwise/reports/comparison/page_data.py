@@ -32,6 +32,7 @@ def _data(value: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kind": "comparison",
         "title": f"{len(methods)} methods on {source}",
+        "source": source,
         "headline": _headline(value),
         "notices": _notices(cells),
         "methods": methods,

@@ -18,8 +18,7 @@ FAILED_HEADS = ("model", "method", "budget", "seed", "why")
 def markdown(comparison: Comparison) -> str:
     """Returns comparison.md: one table per model and budget, then notes on reading them and the failed cells."""
     first = next((cell.record for cell in comparison.cells if cell.record), None)
-    source = f" on {plain(first.source)}" if first else ""
-    lines = [f"# Searches compared{source}", "", summary(comparison), ""]
+    lines = [f"# Searches compared on {plain(source(comparison))}", "", summary(comparison), ""]
     for model, budget in groups(comparison):
         lines += [
             f"## {model}, {budget}",
@@ -35,6 +34,12 @@ def markdown(comparison: Comparison) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
         lines += ["", f"Device: {first.device}; {comparison.jobs} cells in parallel. Versions: {versions}."]
     return "\n".join(lines) + "\n"
+
+
+def source(comparison: Comparison) -> str:
+    """Returns what the rows are called: in a record, else by the settings."""
+    named = (cell.record.source for cell in comparison.cells if cell.record)
+    return next(named, str(comparison.settings.get("data", {}).get("name", "")))
 
 
 def groups(comparison: Comparison) -> list[tuple[str, str]]:

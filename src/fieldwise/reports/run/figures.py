@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.files import replacing
 from fieldwise.core.hints import either
+from fieldwise.reports.file_names import data_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +36,7 @@ def of_run(data: Data, folder: Path) -> list[Path]:
         )
         drawings.append((f"scores-{name}", 3.2, lambda axes, search=search: _scores(axes, search)))  # type: ignore[misc]
         drawings.append((f"live-{name}", 3.2, lambda axes, search=search: _live(axes, search)))  # type: ignore[misc]
-    return _draw(drawings, folder)
+    return _draw(drawings, folder, data["source"])
 
 
 def of_comparison(data: Data, folder: Path) -> list[Path]:
@@ -44,10 +45,12 @@ def of_comparison(data: Data, folder: Path) -> list[Path]:
     return _draw(
         ((f"front-{_slug(model)}", 4.0, lambda axes, model=model: _fronts(axes, data, model)) for model in models),  # type: ignore[misc]
         folder,
+        data["source"],
     )
 
 
-def _draw(drawings: Iterable[tuple[str, float, Callable[["Axes"], None]]], folder: Path) -> list[Path]:
+def _draw(drawings: Iterable[tuple[str, float, Callable[["Axes"], None]]], folder: Path, source: str) -> list[Path]:
+    """Draws figures into files whose names end with the name of the data."""
     if find_spec("matplotlib") is None:
         raise SettingsError(
             f"{either('--format png', 'The report as png')} needs the package matplotlib. Run: pip install "
@@ -61,9 +64,10 @@ def _draw(drawings: Iterable[tuple[str, float, Callable[["Axes"], None]]], folde
         figure = Figure(figsize=(5.5, height), layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure.subplots())
-        with replacing(folder / f"{name}.png") as work:
+        path = folder / f"{name}-{data_name(source)}.png"
+        with replacing(path) as work:
             figure.savefig(work, dpi=DPI, format="png")
-        paths.append(folder / f"{name}.png")
+        paths.append(path)
     return paths
 
 

@@ -13,7 +13,7 @@ _MARKS: Final = re.compile(r"[\\`*\[\]<>~&$]|(?<![^\W_])_|_(?![^\W_])")
 
 
 def report(records: Sequence[RunRecord]) -> str:
-    """Returns report.md: results for all budgets and seeds, then widths and times."""
+    """Returns the text of a run's report: results for all budgets and seeds, then widths and times."""
     first = records[0]
     lines = [
         f"# {plain(first.search)} on {plain(first.source)}, {plain(first.model)}",

@@ -18,6 +18,7 @@ def run_data(view: RunView, against: RunView | None = None) -> dict[str, Any]:
     return {
         "kind": "run",
         "title": _title(view, first),
+        "source": view.source,
         "headline": headline.sentence(chosen) if chosen else "No search of this run is complete yet.",
         "chosen": chosen[0].budget if chosen else None,
         "close": headline.CLOSE,
@@ -38,8 +39,8 @@ def run_data(view: RunView, against: RunView | None = None) -> dict[str, Any]:
 def _title(view: RunView, first: RunRecord | None) -> str:
     if first:
         return f"{first.search} on {first.source}, {first.model}"
-    named = [str(view.settings.get(table, {}).get("name", table)) for table in ("search", "data", "model")]
-    return f"{named[0]} on {named[1]}, {named[2]}"
+    search, model = (str(view.settings.get(table, {}).get("name", table)) for table in ("search", "model"))
+    return f"{search} on {view.source}, {model}"
 
 
 def _fields(view: RunView, notices: list[str]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from pydantic import ValidationError
@@ -39,6 +39,15 @@ class RunView:
     missing: list[str]
     """One line per missing or damaged file."""
     commands: list[str]
+
+    @property
+    def source(self) -> str:
+        """What the rows are called: in a record, else by the settings."""
+        if self.records:
+            return self.records[0].source
+        data = self.settings.get("data", {})
+        raw = str(data.get("raw", "")) if data.get("name") == "table" else ""
+        return PurePath(raw).name or str(data.get("name", "data"))
 
     def stage(self, stage: str) -> list[StageView]:
         """Returns the complete stages of one kind."""
