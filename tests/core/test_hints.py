@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parent.parent.parent / "src" / "fieldwise"
 
 
 def test_a_setting_is_a_flag_or_an_argument() -> None:
-    hints = [
+    hints: list[Callable[[], str]] = [
         lambda: setting("data.ignore", ["a b"]),
         lambda: setting("data.kind", "category", "user"),
         lambda: setting("engine.memory", 8192),
@@ -92,5 +92,5 @@ def test_no_message_names_a_flag_except_through_a_hint() -> None:
         if not name.startswith("cli/") and name not in ONLY_FLAGS:
             for text in texts(ast.parse(path.read_text(encoding="utf-8"))):
                 if re.search(r"(?<![\w-])--[a-z]", str(text.value)):
-                    found.append(f"{name}:{text.lineno}: {text.value}")
+                    found.append(f"{name}:{text.lineno}: {text.value!r}")
     assert not found, "use core.hints.either: Python has no flags"
