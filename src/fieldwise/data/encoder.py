@@ -1,6 +1,6 @@
 """Encodes raw rows to ids with only the dataset folder: no engine, and the same ids as in the dataset."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from fieldwise.core.files import write_json
 from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import Record, first_problem
 from fieldwise.core.schema import PADDING, UNKNOWN, Field, Schema
-from fieldwise.data.dataframes import to_arrow
+from fieldwise.data.dataframes import is_scalar, to_arrow
 from fieldwise.data.rules import Rule, is_list
 from fieldwise.data.vocabulary import Vocabulary
 
@@ -134,8 +134,13 @@ class Encoder:
     def table(self, rows: Any) -> pa.Table:
         """Converts raw rows to an Arrow table and checks its columns.
 
-        Accepts a dict of columns, or any object with an Arrow stream.
+        Accepts a dict of columns, a list of dicts, one row as a dict, or any object with an Arrow stream. A dict is
+        one row if each of its columns for a single-valued field is a single value.
         """
+        if isinstance(rows, Mapping) and self._is_row(rows):
+            rows = [rows]
+        elif isinstance(rows, list | tuple) and not rows:
+            rows = dict.fromkeys(self.columns, ())
         table = to_arrow(rows)
         known = set(table.column_names)
         missing = [name for name in self.columns if name not in known]
@@ -146,6 +151,17 @@ class Encoder:
         for field in self.fields:
             field.check_type(table.schema.field(field.rule.column or field.name).type)
         return table
+
+    def _is_row(self, rows: Mapping[str, Any]) -> bool:
+        """Returns whether a dict is one row; refuses one that mixes single values and columns."""
+        names = [f.rule.column or f.name for f in self.fields if not f.several]
+        found = {is_scalar(rows[name]): name for name in names if name in rows}
+        if len(found) == 2:
+            raise DataError(
+                f"A dict of rows holds one value in '{found[True]}' and several in '{found[False]}'. Allowed: a list "
+                "of values in every column, or one value in every column. Make them agree."
+            )
+        return found.keys() == {True}
 
     def encode(self, rows: Any) -> NDArray[np.int32]:
         """Returns the ids (rows, places) of raw rows; accepts the same inputs as `table`.

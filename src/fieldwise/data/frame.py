@@ -1,4 +1,4 @@
-"""Rows in memory: pandas, polars, Arrow, a DuckDB relation, or any object with an Arrow stream."""
+"""Rows in memory: pandas, polars, Arrow, a DuckDB relation, a dict of columns, or a list of dicts."""
 
 import hashlib
 from collections.abc import Iterator
@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ConfigDict, Field, SkipValidation
 
-from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Values
 from fieldwise.data.dataframes import to_arrow
 from fieldwise.data.source import Source, SourceRows
@@ -15,7 +14,10 @@ from fieldwise.data.table import choose
 
 
 class Frame(Source):
-    """A dataframe without its index, or any object with an Arrow stream; rows are numbered in order."""
+    """A dataframe without its index, a dict of columns, a list of dicts, or any object with an Arrow stream.
+
+    Rows are numbered in order.
+    """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -33,11 +35,6 @@ class Frame(Source):
     def model_post_init(self, context: Any) -> None:
         """Reads the rows now, since a stream can be read only once."""
         if not isinstance(self.frame, pa.Table):
-            if not hasattr(self.frame, "__arrow_c_stream__"):
-                raise DataError(
-                    f"Rows of type {type(self.frame).__name__} have no Arrow stream. "
-                    "Allowed: pandas, polars, Arrow, DuckDB. Convert them to one of these."
-                )
             object.__setattr__(self, "frame", to_arrow(self.frame))
 
     def open(self) -> SourceRows:

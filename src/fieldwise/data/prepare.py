@@ -139,7 +139,13 @@ def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
             f"Label '{name}' holds {shown}. Allowed: 0 and 1. List the values that are clicks, for example "
             f"{setting('data.positive', [wrong[-1]])}, or choose another label."
         )
-    return pa.array([value for value in found if _CLICKS[value.lower()]], pa.string())
+    clicks = [value for value in found if _CLICKS[value.lower()]]
+    if len(clicks) in (0, len(found)):
+        raise DataError(
+            f"Label '{name}' is {', '.join(found)} in all {sum(staged.rows):,} rows. Allowed: rows with and without a "
+            "click. Give more rows, or choose another label."
+        )
+    return pa.array(clicks, pa.string())
 
 
 def _encode(staged: Staged, encoder: Encoder, clicks: pa.Array, work: Path, progress: Progress) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Engines only count raw values. This module interprets them, with Arrow, for training rows and for new rows.
 """
 
+import math
 from collections.abc import Iterable
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import cache
@@ -112,7 +113,8 @@ class Rule(Settings):
             edges |= dict.fromkeys(numbers[places[places < len(numbers)]].tolist())
             done += int(counts.sum())
         try:
-            return self.model_copy(update={"edges": _increasing(tuple(edges))})
+            finite = tuple(edge for edge in edges if math.isfinite(edge))  # infinite numbers are in the outer bins
+            return self.model_copy(update={"edges": _increasing(finite)})
         except ValueError as error:
             raise DataError(
                 "Quantiles of a column are not increasing: the engine cannot sort its values as numbers. "

@@ -114,7 +114,8 @@ def _check_column_count(path: Path, columns: int) -> None:
 def _check_types(types: dict[str, pa.DataType]) -> None:
     """Refuses columns that are not text, numbers, times or lists of them."""
     for name, kind in types.items():
-        inner = kind.value_type if is_list(kind) else kind
+        inner = kind.value_type if is_list(kind) or pa.types.is_dictionary(kind) else kind
+        inner = inner.storage_type if isinstance(inner, pa.BaseExtensionType) else inner
         if pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner):
             raise DataError(
                 f"Column '{name}' holds {kind}. Allowed: text, numbers, times, and lists of them. "

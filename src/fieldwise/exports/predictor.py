@@ -89,7 +89,11 @@ class Predictor(Shown):
         )
 
     def predict(self, rows: Any) -> NDArray[np.float32]:
-        """Returns the probabilities (rows,) of raw rows: a dict of columns, or anything with an Arrow stream."""
+        """Returns the probabilities (rows,) of raw rows.
+
+        Rows are a dataframe or anything else with an Arrow stream, a dict of columns, a list of dicts, or one row as
+        a dict of single values.
+        """
         parts = [self.of_ids(self.encoder.encode(part)) for part in _parts(self.encoder.table(rows))]
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
