@@ -101,7 +101,12 @@ CASES: dict[str, tuple[list[str], str, dict[str, Any], tuple[str, ...]]] = {
     "unknown rule": (GOOD, "utf-8", {"sets": ("data.fields.a.kindd=x",)}, ("[data.fields.a]", "Did you mean 'kind'?")),
     "unknown key": (GOOD, "utf-8", {"sets": ('split.key=["c"]',)}, ("[split.key] unknown 'c'",)),
     "too few times": (GOOD, "utf-8", {"sets": ("split.name=time", "split.column=a")}, ("too few distinct times",)),
-    "empty times": (lines(_8="1,,u1"), "utf-8", {"sets": ("split.name=time", "split.column=a")}, ("has empty values",)),
+    "empty times": (
+        [f"{i % 2},{'' if i % 90 == 5 else i},u{i % 50}" for i in range(900)],
+        "utf-8",
+        {"sets": ("split.name=time", "split.column=a")},
+        ("Split by time: column 'a' has no time in 10 of 900 rows. Allowed: at most 1%",),
+    ),
     "unknown engine": (GOOD, "utf-8", {"engine": "dukdb"}, ("Did you mean 'duckdb'?",)),
     "too little memory": (GOOD, "utf-8", {"sets": ("engine.memory=100",)}, ("[engine] memory = 100", "equal to 1024")),
     "master without spark": (GOOD, "utf-8", {"master": "local"}, ("[engine] unknown 'master'",)),

@@ -48,7 +48,10 @@ def test_quantile_bins_hold_the_same_share_each() -> None:
 
 @pytest.mark.parametrize(("kind", "expected"), [("hour", [13, 0]), ("weekday", [1, 5]), ("weekend", [0, 1])])
 def test_parts_of_a_time(kind: Kind, expected: list[int]) -> None:
-    assert Rule(kind=kind).apply(pa.array(["14102113", "14102500"])).to_pylist() == expected
+    avazu = Rule(kind=kind, time_format="%y%m%d%H")
+    assert avazu.apply(pa.array(["14102113", "14102500"])).to_pylist() == expected
+    assert avazu.apply(pa.array([14102113, 14102500])).to_pylist() == expected
+    assert avazu.apply(pa.array(["2014-10-21 13:59", "2014-10-25"])).to_pylist() == expected
 
 
 def test_lists_are_cut_and_never_empty() -> None:

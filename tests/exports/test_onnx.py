@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldwise.core.errors import DataError, RunError
-from fieldwise.data.encoder import Encoder, FieldEncoder
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.data.frame import Frame
 from fieldwise.data.prepare import prepare
 from fieldwise.data.rules import Rule, not_numbers
@@ -260,6 +261,12 @@ def test_values_of_any_type_have_the_encoder_s_ids_in_the_graph(known: pa.Array,
             column = column.filter(
                 pa.array([str(text) not in wrong and not isinstance(text, bool) for text in column.to_pylist()])
             )
+        if field.reads_times and not pa.types.is_temporal(column.type):  # text that is no time is refused
+            rows = pa.table({"x": column, "y": ["a"] * len(column)})
+            for refuses in (lambda rows: feeds(predictor.encoder, rows), predictor.predict):
+                with pytest.raises(DataError, match=r"Column 'x': \d+ of \d+ texts are no times"):
+                    refuses(rows)
+            column = column.cast(pa.string()).filter(pa.array([str(text)[:4] == "2024" for text in column.to_pylist()]))
         rows = pa.table({"x": column, "y": ["a"] * len(column)})
         (found,) = session.run(None, feeds(predictor.encoder, rows))
         np.testing.assert_allclose(np.asarray(found), predictor.predict(rows), atol=1e-5, err_msg=str(column.type))

@@ -16,7 +16,8 @@ from fieldwise.cli.serve import Target
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Field, Layout, Schema
-from fieldwise.data.encoder import Encoder, FieldEncoder
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.data.rules import Rule
 from fieldwise.data.vocabulary import Vocabulary
 from fieldwise.exports.folder import export, load

@@ -125,8 +125,8 @@ def describe_dataset(console: Console, data: "Dataset") -> None:
         dataset.FIELD_HEADS,
         dataset.field_rows(data.info, rules),
     )
-    if data.info["skipped"]:
-        console.print(dataset.skipped(data.info))
+    for line in dataset.notes(data.info):
+        console.print(line, soft_wrap=True)
 
 
 def table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

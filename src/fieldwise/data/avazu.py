@@ -39,7 +39,9 @@ class Avazu(Source):
                     f"Avazu: '{path}' begins with '{','.join(header)[:60]}'. Allowed: the {len(COLUMNS)} columns "
                     f"{', '.join(COLUMNS[:3])}, ... C21. For other files use the source `table`."
                 )
-        parts = {name: Rule(column="hour", kind=name) for name in ("hour", "weekday", "weekend")}
+        parts = {
+            name: Rule(column="hour", kind=name, time_format="%y%m%d%H") for name in ("hour", "weekday", "weekend")
+        }
         rules = parts if self.hour == "parts" else {}
         fields = dict.fromkeys([*rules, *COLUMNS[2:]])
         return Files(paths, COLUMNS, tuple(fields), "click", rules, bad_rows=self.bad_rows)

@@ -7,21 +7,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fieldwise.data.time_forms import YEAR_FIRST
+from fieldwise.data.times import TIMESTAMP, parse_times
+
 NUMBER: Final = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
 TextForm = Literal["integer", "integral_float", "boolean"]
 """Common form of all texts of a vocabulary: 17; 17.0, as pandas writes integers with NaN; true or false in any case."""
 
-TIMESTAMP: Final = pa.timestamp("us")
-"""Common type of all times: microseconds since 1970, in UTC if the time has a zone, else unchanged."""
 _FORMS: Final[dict[TextForm, str]] = {
     "integer": r"^(0|-?[1-9][0-9]*)$",
     "integral_float": r"^(0|-?[1-9][0-9]*)\.0$",
     "boolean": r"^(?i:true|false)$",
 }
-_ISO: Final = (
-    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T]([01][0-9]|2[0-3])"
-    r"(:[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?(Z|[-+]([01][0-9]|2[0-3])(:?[0-5][0-9])?)?)?)?$"
-)
 
 
 def normalize_times(column: pa.Array) -> pa.Array:
@@ -34,21 +31,19 @@ def normalize_times(column: pa.Array) -> pa.Array:
     return column.cast(pa.int64() if pa.types.is_duration(kind) else pa.time64("us"), safe=False)
 
 
-def timestamps(column: pa.Array) -> pa.Array:
-    """Converts dates, times and ISO text such as 2024-06-01 or 2024-06-01T13:00:00.5+02:00 to TIMESTAMP."""
+def timestamps(column: pa.Array, time_format: str | None = None) -> pa.Array:
+    """Converts dates, times and text to TIMESTAMP.
+
+    Text has the given form, or is year-first, such as 2024-06-01 or 2024-06-01T13:00:00.5+02:00; other text is null.
+    """
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
         return column.cast(TIMESTAMP, safe=False)
     if not pa.types.is_string(column.type):
         return pa.nulls(len(column), TIMESTAMP)
-    none = pa.scalar(None, pa.string())
-    text = pc.if_else(pc.match_substring_regex(column, _ISO), column, none)
-    day = pc.utf8_slice_codeunits(text, 0, 10)
-    valid = pc.strftime(pc.strptime(day, format="%Y-%m-%d", unit="s", error_is_null=True), format="%Y-%m-%d")
-    text = pc.if_else(pc.equal(valid, day), text, none)  # strptime accepts February 30
-    text = pc.replace_substring_regex(text, r"(\.[0-9]{6})[0-9]+", r"\1")
-    zoned = pc.match_substring_regex(pc.utf8_slice_codeunits(text, 10), "[-+Z]")
-    in_utc = pc.if_else(zoned, text, none).cast(pa.timestamp("us", "UTC")).cast(TIMESTAMP)
-    return pc.coalesce(in_utc, pc.if_else(zoned, none, text).cast(TIMESTAMP))
+    if time_format is None:
+        return parse_times(column, YEAR_FIRST)
+    found = parse_times(column, time_format)
+    return found if found.null_count == column.null_count else pc.coalesce(found, parse_times(column, YEAR_FIRST))
 
 
 def parse_numbers(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:

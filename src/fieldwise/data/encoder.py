@@ -1,14 +1,12 @@
 """Encodes raw rows to ids with only the dataset folder: no engine, and the same ids as in the dataset."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import Field as Bounded
 from pydantic import TypeAdapter, ValidationError
@@ -17,12 +15,16 @@ from fieldwise.core.errors import DataError
 from fieldwise.core.files import write_json
 from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import Record, first_problem
-from fieldwise.core.schema import PADDING, UNKNOWN, Field, Schema
+from fieldwise.core.schema import UNKNOWN, Field, Schema
 from fieldwise.data.dataframes import is_scalar, to_arrow
-from fieldwise.data.rules import Rule, is_list
+from fieldwise.data.field_encoder import Encoded, FieldEncoder, TimeType
+from fieldwise.data.rules import Rule
+from fieldwise.data.times import check_unparsed
 from fieldwise.data.vocabulary import Vocabulary
 
 RULES: Final = "encoding.json"
+_SHOWN: Final = 3
+"""Texts shown in a message."""
 
 
 class _Entry(Record):
@@ -32,50 +34,10 @@ class _Entry(Record):
     rule: Rule
     length: int = Bounded(ge=1, le=1000)
     several: bool
+    times: TimeType | None = None
 
 
 _ENTRIES: Final = TypeAdapter(list[_Entry])
-
-
-@dataclass(frozen=True, slots=True)
-class FieldEncoder:
-    """The rule and vocabulary of one field, and its maximum number of values per row."""
-
-    name: str
-    rule: Rule
-    vocabulary: Vocabulary
-    length: int = 1
-    several: bool = False
-
-    def check_type(self, kind: pa.DataType) -> None:
-        """Refuses a column whose values can be no values of the field: structs, bytes, lists where one is expected."""
-        inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-        inner = inner.value_type if self.several and is_list(inner) else inner
-        if pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner):
-            lists = ", and lists of them" if self.several else ""
-            raise DataError(
-                f"Column '{self.rule.column or self.name}' holds {kind}. Allowed: text, numbers and times{lists}. "
-                "Give the column as the model was trained with it."
-            )
-
-    def ids(self, column: pa.Array) -> NDArray[np.int32]:
-        """Returns the ids of raw values, (rows, length); encodes each value of a dictionary array once."""
-        if pa.types.is_dictionary(column.type):
-            values = column.dictionary
-            found = self.ids(pa.concat_arrays([values, pa.nulls(1, values.type)]))
-            places: NDArray[np.int64] = pc.fill_null(column.indices, len(values)).to_numpy(zero_copy_only=False)
-            return found[places]
-        lists = self.rule.lists(column) if self.several else None
-        if lists is None:
-            found = self.vocabulary.encode(self.rule.apply(column))[:, None]
-            return found if self.length == 1 else np.pad(found, ((0, 0), (0, self.length - 1)), constant_values=PADDING)
-        lists = pc.list_slice(lists, 0, self.length)
-        rows = np.asarray(pc.list_parent_indices(lists))
-        lengths = np.asarray(pc.list_value_length(lists))
-        starts = np.cumsum(lengths) - lengths
-        found = np.full((len(lists), self.length), PADDING, dtype=np.int32)
-        found[rows, np.arange(len(rows)) - starts[rows]] = self.vocabulary.encode(self.rule.apply(lists.flatten()))
-        return found
 
 
 class Encoder:
@@ -96,7 +58,9 @@ class Encoder:
                 raise DataError(f"'{folder}': {RULES} is not that of the fields. Create the folder again.")
             rows = [None] * len(entries) if schema is None else [field.cardinality - 1 for field in schema.fields]
             fields = [
-                FieldEncoder(e.name, e.rule, Vocabulary.load(folder / vocabulary_file(i), rows[i]), e.length, e.several)
+                FieldEncoder(
+                    e.name, e.rule, Vocabulary.load(folder / vocabulary_file(i), rows[i]), e.length, e.several, e.times
+                )
                 for i, e in enumerate(entries)
             ]
         except (OSError, ValueError, pa.ArrowException) as error:
@@ -109,7 +73,14 @@ class Encoder:
     def save(self, folder: Path, progress: Callable[[str, int, int | None], None] = lambda *_: None) -> None:
         """Writes rules as JSON and vocabularies as Parquet; `open` reads them back."""
         entries = [
-            {"name": f.name, "rule": f.rule.values(), "length": f.length, "several": f.several} for f in self.fields
+            {
+                "name": f.name,
+                "rule": f.rule.values(),
+                "length": f.length,
+                "several": f.several,
+                "times": f.times,
+            }
+            for f in self.fields
         ]
         write_json(folder / RULES, entries)
         for index, field in enumerate(self.fields):
@@ -163,23 +134,62 @@ class Encoder:
             )
         return found.keys() == {True}
 
-    def encode(self, rows: Any) -> NDArray[np.int32]:
+    def encode(self, rows: Any, unparsed: "Unparsed | None" = None) -> NDArray[np.int32]:
         """Returns the ids (rows, places) of raw rows; accepts the same inputs as `table`.
 
-        Unseen values become `unknown`, and so does text in a numeric field.
+        Unseen values become `unknown`, and so does text in a numeric field. Text that is no time is refused in a field
+        that reads times, above a small fraction of these rows; with `unparsed`, it is counted there instead.
         """
         table = self.table(rows)
-        return self.ids([table[f.rule.column or f.name].combine_chunks() for f in self.fields])
+        counts = Unparsed(self) if unparsed is None else unparsed
+        found = self.encoded([table[f.rule.column or f.name].combine_chunks() for f in self.fields], counts)
+        if unparsed is None:
+            counts.check()
+        return joined(found)
 
-    def ids(self, columns: Sequence[pa.Array]) -> NDArray[np.int32]:
-        """Returns the ids (rows, places) of raw columns, one per field."""
-        parts = [field.ids(column) for field, column in zip(self.fields, columns, strict=True)]
-        return np.concatenate(parts, axis=1) if parts else np.empty((0, 0), np.int32)
+    def encoded(self, columns: Sequence[pa.Array], unparsed: "Unparsed") -> list[Encoded]:
+        """Encodes raw columns, one per field, and counts text that is no time."""
+        found = [field.encode(column) for field, column in zip(self.fields, columns, strict=True)]
+        unparsed.add(columns, found)
+        return found
 
     def unknown(self, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Returns a mask (rows, F) of the fields that have an unknown value."""
         starts = np.cumsum([0, *(f.length for f in self.fields[:-1])])
         return np.logical_or.reduceat(ids == UNKNOWN, starts, axis=1)
+
+
+class Unparsed:
+    """Counts of the texts that are no times, per field."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._fields = encoder.fields
+        self.counts = [0] * len(self._fields)
+        """Number of texts that are no times."""
+        self._texts = [0] * len(self._fields)
+        self._shown: list[list[str]] = [[] for _ in self._fields]
+
+    def add(
+        self, columns: Sequence[pa.Array], encoded: Sequence[Encoded], chosen: NDArray[np.bool_] | bool = True
+    ) -> None:
+        """Adds the chosen rows of all fields."""
+        for index, (field, column, part) in enumerate(zip(self._fields, columns, encoded, strict=True)):
+            if field.reads_times:
+                bad = np.flatnonzero(part.unparsed & chosen)
+                self.counts[index] += len(bad)
+                self._texts[index] += int((np.asarray(column.is_valid()) & chosen).sum())
+                self._shown[index] += [str(column[int(row)].as_py()) for row in bad[: _SHOWN - len(self._shown[index])]]
+
+    def check(self, at_least: int = 1) -> None:
+        """Refuses more than a small fraction of texts that are no times; only once there are `at_least` texts."""
+        for field, bad, texts, shown in zip(self._fields, self.counts, self._texts, self._shown, strict=True):
+            if texts >= at_least:
+                check_unparsed(field.rule.column or field.name, bad, texts, shown, field.rule.time_format)
+
+
+def joined(encoded: Sequence[Encoded]) -> NDArray[np.int32]:
+    """Returns the ids (rows, places) of all fields."""
+    return np.concatenate([part.ids for part in encoded], axis=1) if encoded else np.empty((0, 0), np.int32)
 
 
 def vocabulary_file(index: int) -> str:

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either, setting
-from fieldwise.data.encoder import FieldEncoder
+from fieldwise.data.convert import to_text
 from fieldwise.data.engines.engine import Progress, Staged
-from fieldwise.data.rules import NOT_A_NUMBER, Rule, not_numbers, numbers_of
+from fieldwise.data.field_encoder import FieldEncoder, TimeType
+from fieldwise.data.rules import NOT_A_NUMBER, Rule, not_numbers, numbers_of, plain
+from fieldwise.data.times import find_form, settle_form
 from fieldwise.data.vocabulary import Counter
 
 
@@ -23,6 +25,8 @@ def fit_vocabularies(
     single, taken = [], 0
     for index, (name, rule) in enumerate(rules.items()):
         progress("fit vocabularies", index, len(rules))
+        if rule.time_format is None and rule.is_time:
+            rule = _with_time_format(staged, index, name, rule)
         if rule.kind == "quantile" and not rule.edges:
             rule = _with_edges(staged, index, rule)
         encoder, distinct = _fit(staged, index, name, rule, lenient, max_bytes - taken)
@@ -43,7 +47,7 @@ def fit_vocabularies(
 def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool, max_bytes: int) -> tuple[FieldEncoder, int]:
     """Returns the encoder of a field, and a lower bound of its number of distinct values."""
     assert rule.min_count is not None
-    counter, length, distinct, several = Counter(), 1, 0, False
+    counter, length, distinct, several, times = Counter(), 1, 0, False, None
     # rare raw values count too if several of them map to one value
     for batch in staged.counts(index, rule.min_count if rule.keeps_values else 1, ascending=False):
         values, counts = batch.column("value"), batch.column("count")
@@ -56,6 +60,7 @@ def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool, max_b
             values, counts = lists.flatten(), counts.take(pc.list_parent_indices(lists))
         if rule.is_number and not lenient:
             _check_numbers(name, values)
+        times = _time_type(values.type) if rule.is_number else None
         counter.add(rule.apply(values), counts)
         if counter.nbytes > max_bytes:
             counter.merge()
@@ -65,7 +70,36 @@ def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool, max_b
     if rule.keeps_values and distinct < 2:  # the engine may have dropped rare values
         distinct = sum(len(batch) for batch in staged.counts(index, 1, ascending=False))
     vocabulary = counter.vocabulary(rule.min_count, exclude=NOT_A_NUMBER if rule.is_number else None)
-    return FieldEncoder(name, rule, vocabulary, length, several), distinct
+    rule = _with_text_form(rule, vocabulary.values)
+    return FieldEncoder(name, rule, vocabulary, length, several, times), distinct
+
+
+def _time_type(kind: pa.DataType) -> TimeType | None:
+    return "timestamp" if pa.types.is_timestamp(kind) else "date" if pa.types.is_date(kind) else None
+
+
+def _with_time_format(staged: Staged, index: int, name: str, rule: Rule) -> Rule:
+    """Finds the form of times in text; refuses text that is no time."""
+
+    def texts() -> Iterator[tuple[pa.Array, pa.Array]]:
+        for batch in staged.counts(index, 1, ascending=False):
+            values, counts = batch.column("value"), batch.column("count")
+            lists = rule.lists(values)
+            if lists is not None:
+                values, counts = lists.flatten(), counts.take(pc.list_parent_indices(lists))
+            if not pa.types.is_temporal(values.type):
+                yield to_text(plain(values)), counts
+
+    return rule.model_copy(update={"time_format": settle_form(rule.column or name, texts())})
+
+
+def _with_text_form(rule: Rule, values: pa.Array) -> Rule:
+    """Returns the rule of a category with the form of its texts if they are times, so that times find them."""
+    if rule.kind != "category" or rule.time_format is not None or not pa.types.is_string(values.type):
+        return rule
+    found = find_form(values.slice(0, 1_000))
+    is_time = found.settled and found.name in ("year-first", "day-first", "month-first")
+    return rule.model_copy(update={"time_format": found.name}) if is_time else rule
 
 
 def _check_size(name: str, counter: Counter, max_bytes: int) -> None:

@@ -29,6 +29,7 @@ class _Split(_Strict):
     clicks: _Count
     unknown: list[_Count]
     nulls: list[_Count]
+    unparsed: list[_Count] = []
 
 
 class _Source(_Strict):
@@ -47,6 +48,7 @@ class _Info(_Strict):
     splits: dict[Literal["train", "valid", "test"], _Split]
     label: str
     skipped: _Count
+    untimed: _Count = 0
     made: _Made
 
     @model_validator(mode="after")
@@ -55,6 +57,8 @@ class _Info(_Strict):
             raise ValueError(f"rows and splits must name {', '.join(SPLITS)}")
         if any({len(split.unknown), len(split.nulls)} != {len(self.fields)} for split in self.splits.values()):
             raise ValueError("unknown and nulls must have one count per field")
+        if any(len(split.unparsed) not in (0, len(self.fields)) for split in self.splits.values()):
+            raise ValueError("unparsed must have one count per field")
         if len({field.name for field in self.fields}) < len(self.fields):
             raise ValueError("field names must be unique")
         if sum(field.length for field in self.fields) > MAX_PLACES:

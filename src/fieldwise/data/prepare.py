@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import writing
@@ -21,7 +20,7 @@ from fieldwise.core.registry import name_of
 from fieldwise.core.schema import Schema
 from fieldwise.core.settings import differing
 from fieldwise.data import SOURCES
-from fieldwise.data.encoder import Encoder
+from fieldwise.data.encoder import Encoder, Unparsed, joined
 from fieldwise.data.engines.engine import LABEL, SPLIT, Auto, Engine, Preparation, Progress, Staged, field
 from fieldwise.data.fit import fit_vocabularies
 from fieldwise.data.info import FORMAT, INFO
@@ -80,7 +79,7 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         encoder = Encoder(fit_vocabularies(staged, rules, lenient, engine.vocabulary_bytes, progress))
         info = _encode(staged, encoder, labels, dataset, progress)
         encoder.save(dataset, progress)
-        info |= {"label": rows.label, "skipped": staged.skipped, "made": made}
+        info |= {"label": rows.label, "skipped": staged.skipped, "untimed": staged.untimed, "made": made}
         (dataset / INFO).write_text(json.dumps(info, indent=1), encoding="utf-8")
         dataset.replace(out)
     return Dataset.open(out)
@@ -153,21 +152,26 @@ def _encode(staged: Staged, encoder: Encoder, clicks: pa.Array, work: Path, prog
     counts = dict(zip(SPLITS, staged.rows, strict=True))
     writer = Writer(work, encoder.schema.places, counts)
     summaries = {name: Summary(len(encoder.schema)) for name in SPLITS}
+    unparsed = {name: Unparsed(encoder) for name in SPLITS}
     done, total = 0, sum(staged.rows)
     for batch in staged.batches():
         columns = [batch.column(field(i)) for i in range(len(encoder.schema))]
-        ids = encoder.ids(columns)  # (rows, places)
         labels = pc.is_in(batch.column(LABEL), value_set=clicks).to_numpy(zero_copy_only=False).astype(np.uint8)
         split = np.asarray(batch.column(SPLIT))
-        nulls = np.stack([_nulls(column) for column in columns], axis=1)
+        encoded = [entry.encode(column) for entry, column in zip(encoder.fields, columns, strict=True)]
+        ids = joined(encoded)  # (rows, places)
+        nulls = np.stack([part.nulls for part in encoded], axis=1)
         for index, name in enumerate(SPLITS):
             chosen = split == index
             writer.add(name, ids[chosen], labels[chosen])
             summaries[name].add(labels[chosen], encoder.unknown(ids[chosen]), nulls[chosen])
+            unparsed[name].add(columns, encoded, chosen)
         done += batch.num_rows
         progress("encode rows", done, total)
     writer.close()
-    counted = {name: summary.to_json() for name, summary in summaries.items()}
+    for counts_of_split in unparsed.values():
+        counts_of_split.check()
+    counted = {name: {**summaries[name].to_json(), "unparsed": unparsed[name].counts} for name in SPLITS}
     _check_classes({name: summary["clicks"] for name, summary in counted.items()}, counts)
     return {
         "format": FORMAT,
@@ -186,11 +190,6 @@ def _check_classes(clicks: dict[str, int], rows: dict[str, int]) -> None:
                 f"Split {name} has only one class: {count:,} clicks in {rows[name]:,} rows (clicks: {clicks}). "
                 "Allowed: rows with and without a click in every split. Give more rows, other shares or another split."
             )
-
-
-def _nulls(column: pa.Array) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = column.is_null().to_numpy(zero_copy_only=False)
-    return found
 
 
 def _fingerprint(folder: Path, schema: Schema) -> str:

@@ -18,7 +18,9 @@ from pydantic import AfterValidator, Field
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Settings
-from fieldwise.data.convert import TIMESTAMP, normalize_times, parse_numbers, timestamps
+from fieldwise.data.convert import normalize_times, parse_numbers, timestamps, to_text
+from fieldwise.data.time_forms import check_time_format
+from fieldwise.data.times import TIMESTAMP
 
 Kind = Literal["category", "log-squared", "quantile", "width", "hour", "weekday", "weekend"]
 NOT_A_NUMBER: Final = -(2**62)
@@ -51,8 +53,9 @@ class Rule(Settings):
     """Bin width of kind width; above 0."""
     edges: Annotated[tuple[float, ...], AfterValidator(_increasing)] = ()
     """Lower bin edges of kind quantile, strictly increasing; if empty, fitted on the training rows."""
-    time_format: str = "%y%m%d%H"
-    """strptime format of text for kinds hour, weekday and weekend; ISO text and time columns need none."""
+    time_format: Annotated[str, AfterValidator(check_time_format)] | None = None
+    """Form of times in text: year-first, day-first, month-first, compact (20240424), seconds, milliseconds or
+    microseconds since 1970, or a strptime format such as %d.%m.%Y %H:%M; found from the training rows if not given."""
     separator: str | None = Field(None, min_length=1)
     """Splits text into several values, which are mean-pooled; lists need no separator."""
     longest: int = Field(16, ge=1, le=1000)
@@ -64,13 +67,18 @@ class Rule(Settings):
         return self.kind in ("log-squared", "quantile", "width")
 
     @property
+    def is_time(self) -> bool:
+        """Whether the field's values are parts of a time."""
+        return self.kind in ("hour", "weekday", "weekend")
+
+    @property
     def keeps_values(self) -> bool:
         """Whether each raw value is one field value, so that an engine may drop rare ones while counting."""
         return self.kind == "category" and self.separator is None
 
     def lists(self, column: pa.Array) -> Any:
         """Converts multi-valued rows to a list array with at least one entry each; None if rows are single-valued."""
-        column = _plain(column)
+        column = plain(column)
         if self.separator is not None and not is_list(column.type):
             column = pc.split_pattern(column.cast(pa.string()), self.separator)
         if not is_list(column.type):
@@ -85,7 +93,7 @@ class Rule(Settings):
 
         Null stays null, and NaN becomes null.
         """
-        column = _plain(column)
+        column = plain(column)
         if self.kind == "category":
             return column
         if self.is_number:
@@ -94,13 +102,11 @@ class Rule(Settings):
         return self._time_part(column)
 
     def times(self, column: pa.Array) -> pa.Array:
-        """Parses the times of kind hour, weekday or weekend; text that is not a time becomes null."""
-        column = _plain(column)
+        """Parses times of any type, and in text of the rule's form; text that is not a time becomes null."""
+        column = plain(column)
         if pa.types.is_temporal(column.type):
             return column.cast(TIMESTAMP) if pa.types.is_date(column.type) else column
-        column = column.cast(pa.string())
-        found = pc.strptime(column, format=self.time_format, unit="s", error_is_null=True).cast(TIMESTAMP)
-        return found if found.null_count == column.null_count else pc.coalesce(found, timestamps(column))
+        return timestamps(to_text(column), self.time_format)
 
     def quantiles(self, parts: Iterable[tuple[NDArray[np.float64], NDArray[np.int64]]], total: int) -> "Rule":
         """Returns the rule with fitted edges; `parts` are chunks of ascending distinct numbers and their counts."""
@@ -140,14 +146,14 @@ class Rule(Settings):
 
 def not_numbers(column: pa.Array) -> list[str]:
     """Returns the distinct texts of a column that are not numbers."""
-    column = _plain(column)
+    column = plain(column)
     _, _, bad = parse_numbers(column)
     return [str(value) for value in pc.unique(column.filter(pa.array(bad))).to_pylist()]
 
 
 def numbers_of(column: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Converts a raw column to numbers; also returns a mask of the known ones (not null, not other text)."""
-    found, known, bad = parse_numbers(_plain(column))
+    found, known, bad = parse_numbers(plain(column))
     return found, known & ~bad
 
 
@@ -160,7 +166,7 @@ def _log_squared_edges() -> NDArray[np.float64]:
     return np.asarray([float(edge) for edge in edges])
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def plain(column: pa.Array) -> pa.Array:
     """Normalizes a column to int64, uint64, float64 without NaN, time, list, or text for all other types."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Settings
 from fieldwise.data.files import find, sizes
+from fieldwise.data.time_forms import check_time_format
 
 SPLIT_RULES: Final = {
     "random": "fieldwise.data.split:RandomSplit",
@@ -75,7 +76,9 @@ class TimeSplit(SplitRule):
     """The earliest rows are train, the latest test; rows with equal time stay together."""
 
     column: str
-    """Column with the time of a row: a number, a time, or text that sorts like time."""
+    """Column with the time of a row: a number, a time, or text that is one of both."""
+    time_format: Annotated[str, AfterValidator(check_time_format)] | None = None
+    """Form of times in text, as for a field; found from all rows if not given."""
     shares: Shares = (0.8, 0.1, 0.1)
     """Fractions of train, valid and test; each above 0, sum 1."""
 

@@ -27,8 +27,10 @@ _NAMED: Final[dict[str, str]] = {
     "day-first": r"(?:[A-Za-z]{3},? )?(?P<d>[0-9]{1,2})[-/. ]" + _MONTH + r"[-/. ]" + _YEAR + _TIME,
     "month-first": _MONTH + r"[-/ ](?P<d>[0-9]{1,2})(?:[-/]|,? )" + _YEAR + _TIME,
 }
+YEAR_FIRST: Final = "year-first"
 FORMS: Final = tuple(_NAMED)
 """Names of the forms that are recognized; the first that fits wins, except that day and month are told apart."""
+_EXPANDED: Final = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%e": "%d"}
 _DIRECTIVES: Final = {
     "Y": "(?P<Y>[0-9]{4})",
     "y": "(?P<y>[0-9]{2})",
@@ -53,10 +55,9 @@ class TimeForm:
     groups: tuple[str, ...]
     """Letters of the groups, as in strptime; s, ms and us count from 1970; Z, o, h and n are the zone's parts."""
 
-    @property
-    def numbered(self) -> str:
-        """The pattern with numbered groups, which every engine understands."""
-        return re.sub(r"\?P<\w+>", "", self.pattern)
+    def pattern_of(self, group: str | None = None) -> str:
+        """Returns the pattern with at most one group, without names, which every engine understands."""
+        return re.sub(r"\?P<(\w+)>", lambda found: "" if found[1] == group else "?:", self.pattern)
 
 
 @cache
@@ -80,6 +81,8 @@ def _compiled(time_format: str) -> str:
     """Returns the regular expression of a strptime format."""
     if "%" not in time_format:
         raise ValueError(f"allowed: {', '.join(FORMS)}, or a strptime format such as %d.%m.%Y %H:%M")
+    for short, full in _EXPANDED.items():
+        time_format = time_format.replace(short, full)
     parts = re.findall(r"%(.?)|(\s+)|([^%\s]+)", time_format)
     pieces = []
     for index, (letter, space, literal) in enumerate(parts):

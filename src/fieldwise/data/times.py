@@ -148,6 +148,11 @@ class FoundForm:
         """Whether almost all texts have the form."""
         return self.name is not None and self.unparsed <= self.texts * MAX_UNPARSED
 
+    @property
+    def settled(self) -> bool:
+        """Whether almost all texts have the form, beyond doubt about days and months."""
+        return self.fits and not self.ambiguous
+
 
 class FormFinder:
     """Recognizes the form of distinct texts, batch by batch."""

@@ -42,13 +42,13 @@ class Vocabulary:
         """Size in bytes."""
         return int(self.values.nbytes + self.counts.nbytes)
 
-    def encode(self, column: pa.Array) -> NDArray[np.int32]:
+    def encode(self, column: pa.Array, time_format: str | None = None) -> NDArray[np.int32]:
         """Returns the ids (rows,) of a rule's output; unseen values become `unknown`.
 
         Values of another type are converted to the vocabulary's type: text to numbers or times, times to dates, 17.0
-        to 17. A text vocabulary is searched for every spelling of a value: 17 also as 17.0, times in any ISO form.
-        Different texts stay different (7 and 07), unless the whole vocabulary has one form: integers, integers with
-        .0, or true and false.
+        to 17. A text vocabulary is searched for every spelling of a value: 17 also as 17.0, times in
+        `time_format` or year-first. Different texts stay different (7 and 07), unless the whole vocabulary has one
+        form: integers, integers with .0, or true and false.
         """
         known, null = self.values, np.asarray(column.is_null())
         if pa.types.is_null(column.type):
@@ -58,8 +58,8 @@ class Vocabulary:
             column, null = pa.array(found, mask=~valid), ~valid & ~bad
         elif pa.types.is_integer(known.type):
             column = integers(column)
-        elif _is_timestamp(known.type) or _is_timestamp(column.type):
-            column, known = timestamps(column), timestamps(known)
+        elif is_timestamp(known.type) or is_timestamp(column.type):
+            column, known = timestamps(column, time_format), timestamps(known, time_format)
         elif pa.types.is_string(known.type):
             return np.where(null, self._null_id, self._text_ids(column))
         elif column.type != known.type:
@@ -83,9 +83,9 @@ class Vocabulary:
     def _form(self) -> TextForm | None:
         return text_form(self.values)
 
-    def texts(self, column: pa.Array) -> pa.Array:
+    def texts(self, column: pa.Array, time_format: str | None = None) -> pa.Array:
         """Converts values to text; known values get the vocabulary's spelling, whatever their type or form."""
-        ids = self.encode(column)
+        ids = self.encode(column, time_format)
         known = self.values.cast(pa.string()).take(pa.array(ids - 1, mask=ids == UNKNOWN))
         return pc.coalesce(known, to_text(column))
 
@@ -121,7 +121,8 @@ def _positions(column: pa.Array, known: pa.Array) -> NDArray[np.int32]:
     return found
 
 
-def _is_timestamp(kind: pa.DataType) -> bool:
+def is_timestamp(kind: pa.DataType) -> bool:
+    """Whether values are times with a date, or dates."""
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fieldwise.data.encoder import FieldEncoder
+from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.data.rules import Rule
 
 

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from fieldwise.core.errors import DataError
 from fieldwise.core.records import Record
 from fieldwise.data.convert import integers
-from fieldwise.data.encoder import Encoder, FieldEncoder
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.data.rules import Rule, not_numbers, numbers_of
 
 Kind = Literal["text", "whole", "number", "time"]
@@ -72,6 +73,8 @@ def splits_in_graph(field: FieldEncoder) -> bool:
 def feeds(encoder: Encoder, rows: Any) -> dict[str, NDArray[Any]]:
     """Returns the input tensors for raw rows: a dict of columns, or anything with an Arrow stream."""
     table, tensors = encoder.table(rows), {}
+    timed = Encoder([field for field in encoder.fields if field.reads_times])
+    timed.encode(table)  # refuses text that is no time
     pairs = zip(encoder.fields, inputs_of(encoder), strict=True)
     # fields that share a tensor: the one with the largest vocabulary defines the format, so it comes last
     for field, entry in sorted(pairs, key=lambda pair: pair[0].vocabulary.cardinality):
@@ -116,6 +119,7 @@ def _lists(field: FieldEncoder, entry: Input, column: pa.Array) -> tuple[NDArray
 
 def _values(field: FieldEncoder, entry: Input, column: pa.Array) -> NDArray[Any]:
     if entry.kind == "number":
+        column = field.as_trained(column)
         wrong = not_numbers(column)
         if wrong:
             raise DataError(f"Column '{entry.column}' is a number in the graph, but holds {wrong[:3]}. Fix the rows.")
@@ -126,7 +130,9 @@ def _values(field: FieldEncoder, entry: Input, column: pa.Array) -> NDArray[Any]
         return _filled(pc.floor_temporal(times, unit="second").cast(pa.timestamp("s")).cast(pa.int64()), NULL_WHOLE)
     plain = Rule().apply(column)
     if entry.kind == "text":
-        texts = _split(field, plain) if splits_in_graph(field) else field.vocabulary.texts(plain)
+        texts = (
+            _split(field, plain) if splits_in_graph(field) else field.vocabulary.texts(plain, field.rule.time_format)
+        )
         return np.asarray(texts.fill_null(entry.null).to_pylist(), dtype=object)
     whole = pc.if_else(plain.is_null(), NULL_WHOLE, pc.fill_null(integers(plain), _UNSEEN))
     return _filled(whole, NULL_WHOLE)

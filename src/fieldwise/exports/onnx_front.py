@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onnx_ir.tape import Tape
 
 from fieldwise.core.schema import PADDING, UNKNOWN
-from fieldwise.data.encoder import Encoder, FieldEncoder
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.exports.bins import Steps, steps_of
 from fieldwise.exports.inputs import NULL_WHOLE, Input, Kind, inputs_of, splits_in_graph
 

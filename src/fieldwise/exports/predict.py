@@ -11,12 +11,15 @@ import pyarrow.parquet as pq
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import replacing
+from fieldwise.data.encoder import Unparsed
 from fieldwise.data.files import PARQUET, find
 from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.raw_rows import RawRows
 
 PROBABILITY: Final = "probability"
 """Name of the output column."""
+_ENOUGH: Final = 10_000
+"""Texts after which too many that are no times stop the prediction early."""
 Progress = Callable[[str, int, int | None], None]
 """Called with the name of the step, the rows done, and the total number of rows (None if unknown)."""
 
@@ -40,13 +43,15 @@ def predict_file(
     columns = tuple(dict.fromkeys([*predictor.columns, *keep]))
     types = rows.schema(columns)
     schema = pa.schema([*(types.field(name) for name in keep), (PROBABILITY, pa.float32())])
-    done = 0
+    done, unparsed = 0, Unparsed(predictor.encoder)
     with replacing(out) as work, _writing(out, work, schema) as write:
         for batch in rows.batches(columns):
-            found = predictor.predict(batch)
+            found = predictor.counting(batch, unparsed)
+            unparsed.check(_ENOUGH)
             write(pa.record_batch([*(batch.column(name) for name in keep), pa.array(found)], schema=schema))
             done += batch.num_rows
             progress("predict", done, rows.rows)
+        unparsed.check()
     return done
 
 

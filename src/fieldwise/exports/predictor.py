@@ -13,7 +13,7 @@ from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import RunError
 from fieldwise.core.hints import either
 from fieldwise.core.schema import UNKNOWN
-from fieldwise.data.encoder import Encoder
+from fieldwise.data.encoder import Encoder, Unparsed
 from fieldwise.models.model import CTRModel
 
 BATCH: Final = 65_536
@@ -94,8 +94,14 @@ class Predictor(Shown):
         Rows are a dataframe or anything else with an Arrow stream, a dict of columns, a list of dicts, or one row as
         a dict of single values.
         """
-        parts = [self.of_ids(self.encoder.encode(part)) for part in _parts(self.encoder.table(rows))]
+        unparsed = Unparsed(self.encoder)
+        parts = [self.counting(part, unparsed) for part in _parts(self.encoder.table(rows))]
+        unparsed.check()
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+    def counting(self, rows: Any, unparsed: Unparsed) -> NDArray[np.float32]:
+        """Like `predict`, but counts texts that are no times instead of refusing them."""
+        return self.of_ids(self.encoder.encode(rows, unparsed))
 
     def of_ids(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Returns the probabilities (rows,) of rows encoded by `encoder`."""

@@ -34,7 +34,7 @@ from fieldwise.pipeline.folder import Job, check_stages, with_earlier
 from fieldwise.pipeline.report import report
 from fieldwise.pipeline.seed_run import SeedRun
 from fieldwise.pipeline.settings import RunInput, RunSettings
-from fieldwise.reports.dataset import skipped
+from fieldwise.reports.dataset import notes
 from fieldwise.reports.run.journal import Journal
 from fieldwise.reports.run.view import open_run
 from fieldwise.train.task import choose_device
@@ -53,11 +53,11 @@ def prepare(settings: RunSettings, out: Path, watcher: Watcher | None = None) ->
 
 
 def dataset_of(settings: RunSettings, out: Path, watcher: Watcher) -> Dataset:
-    """Opens the dataset that the settings name, or prepares it in the run folder; notes rows that were skipped."""
+    """Opens the dataset that the settings name, or prepares it in the run folder; notes what was not read."""
     given = settings.run.dataset
     data = Dataset.open(given) if given else prepare(settings, out / "dataset", watcher)
-    if data.info["skipped"]:
-        watcher.note(skipped(data.info))
+    for line in notes(data.info):
+        watcher.note(line)
     return data
 
 

@@ -27,11 +27,20 @@ def field_rows(info: dict[str, Any], rules: list[dict[str, Any]]) -> Iterator[tu
         )
 
 
-def skipped(info: dict[str, Any]) -> str:
-    """One line: how many bad rows were skipped, of how many."""
+def notes(info: dict[str, Any]) -> Iterator[str]:
+    """Yields a line for everything that was not read as a value: bad rows, rows without a time, texts that are none."""
+    rows = sum(info["rows"].values())
     count = info["skipped"]
-    rows = count + sum(info["rows"].values())
-    return f"{count:,} bad row{' was' if count == 1 else 's were'} skipped, {count / rows:.2%} of {rows:,}."
+    if count:
+        total = count + rows
+        yield f"{count:,} bad row{' was' if count == 1 else 's were'} skipped, {count / total:.2%} of {total:,}."
+    if info.get("untimed"):
+        yield f"Split by time: {info['untimed']:,} of {rows:,} rows have no time and are training rows."
+    for index, field in enumerate(info["fields"]):
+        bad = sum(split["unparsed"][index] for split in info["splits"].values() if split.get("unparsed"))
+        if bad:
+            share = f"{bad:,} of {rows:,} texts ({bad / rows:.2%})"
+            yield f"Field '{field['name']}': {share} are no times and count as null."
 
 
 def _made_by(name: str, entry: dict[str, Any]) -> str:

@@ -34,7 +34,7 @@ class ArrowRows:
         self._source, self._columns = rows, [rule.column for rule in plan.rules.values()]
         self._splits: list[NDArray[np.uint8]] = []
         self._counters = [Counter() for _ in self._columns]
-        self.skipped = 0
+        self.skipped = self.untimed = 0
         labels, done = Counter(), 0
         for batch in rows.batches():
             labels.add(batch.column(rows.label).cast(pa.string()))

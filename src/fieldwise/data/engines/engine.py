@@ -40,6 +40,8 @@ class Staged(Protocol):
     """Count of each label, as text."""
     skipped: int
     """Number of bad rows that were skipped."""
+    untimed: int
+    """Number of rows without a time that a split by time put into train."""
 
     def counts(self, index: int, min_count: int, ascending: bool) -> Iterator[pa.RecordBatch]:
         """Yields the raw values of a field in training rows with their counts: value, count.

@@ -42,7 +42,7 @@ class EngineRows:
             else:
                 check_same_columns(part)
             table = session.read(part)
-            split = index if isinstance(plan.split, FileSplit) else split_index(table, part, plan, session)
+            split, self.untimed = (index, 0) if isinstance(plan.split, FileSplit) else split_index(table, plan, session)
             self._folders.append(plan.work / f"rows-{index}")
             session.write(_select(table, part, plan, split), self._folders[-1], ordered=True)
         self.skipped = self._check_bad_rows(files)

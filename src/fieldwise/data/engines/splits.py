@@ -7,18 +7,20 @@ from typing import Any
 import ibis
 import ibis.expr.types as ir
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.engines.columns import as_number, columns_of
+from fieldwise.data.engines.columns import columns_of
 from fieldwise.data.engines.engine import Preparation
 from fieldwise.data.engines.session import ROW, Session
 from fieldwise.data.engines.staging import read_batches
-from fieldwise.data.files import check_same_headers, find, is_parquet, text_sample
-from fieldwise.data.infer import number_kind
+from fieldwise.data.engines.times import time_reader
+from fieldwise.data.files import check_same_headers, find, is_parquet
 from fieldwise.data.source import Files, SourceRows
 from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
+from fieldwise.data.times import MAX_UNPARSED
 
 
 def files_of_splits(files: Files, split: SplitRule) -> list[Files]:
@@ -39,21 +41,30 @@ def files_of_splits(files: Files, split: SplitRule) -> list[Files]:
     return parts
 
 
-def split_index(table: ir.Table, files: Files, plan: Preparation, session: Session) -> Any:
-    """Returns an expression for the index in SPLITS of each row; -1 for a column value of no split."""
+def split_index(table: ir.Table, plan: Preparation, session: Session) -> tuple[Any, int]:
+    """Returns an expression for the index in SPLITS of each row, and the number of rows without a time, all in train.
+
+    The index is -1 for a column value of no split.
+    """
     split = plan.split
     if isinstance(split, RandomSplit):
         own = plan.rows.key if isinstance(plan.rows, SourceRows) else ()
         key = columns_of(table, split.key or own, "split.key") or [table[ROW]]
-        return _hashed(key, split)
+        return _hashed(key, split), 0
     assert isinstance(split, TimeSplit | ColumnSplit)
     (column,) = columns_of(table, (split.column,), "split.column")
     if isinstance(split, ColumnSplit):
         text = column.cast("string")
-        return ibis.cases((text == split.train, 0), (text == split.valid, 1), (text == split.test, 2), else_=-1)
-    time = as_number(column) if files.is_text and _looks_like_numbers(files, split.column) else column
-    first, second = _boundaries(table.select(time=time), split, session, plan.work / "times")
-    return ibis.cases((time < first, 0), (time < second, 1), else_=2)
+        return ibis.cases((text == split.train, 0), (text == split.valid, 1), (text == split.test, 2), else_=-1), 0
+    folder = plan.work / "times"
+    session.write(table.select(value=column).group_by("value").agg(n=lambda t: t.count()), folder, ordered=False)
+    read = time_reader(column, split, folder)
+    counted = session.scan(folder, ("value", "n"))
+    times = counted.select(time=read(counted.value), n=counted.n)
+    first, second, untimed = _boundaries(times, split, session, plan.work / "sorted-times")
+    shutil.rmtree(folder)
+    time = read(column)
+    return ibis.cases((time.isnull(), 0), (time < first, 0), (time < second, 1), else_=2), untimed
 
 
 def check_assigned(unassigned: int, split: ColumnSplit) -> None:
@@ -74,19 +85,19 @@ def _hashed(key: list[Any], split: RandomSplit) -> Any:
     return ibis.cases((prefix < valid, 0), (prefix < test, 1), else_=2)
 
 
-def _boundaries(times: ir.Table, split: TimeSplit, session: Session, folder: Path) -> list[Any]:
-    """Returns the first times of valid and test: the earliest ones preceded by their fraction of the rows."""
-    found = times.group_by("time").agg(count=lambda t: t.count()).order_by("time")
-    session.write(found, folder, ordered=True)
-    if any(batch.column("time").null_count for batch in read_batches(folder)):
-        raise DataError(
-            f"Split by time: column '{split.column}' has empty values. Allowed: a time in every row. "
-            "Fill them in, or use another split."
-        )
-    total = sum(pc.sum(batch.column("count")).as_py() for batch in read_batches(folder))
-    wanted, done = total * np.cumsum(split.shares[:2]), 0
+def _boundaries(times: ir.Table, split: TimeSplit, session: Session, folder: Path) -> tuple[Any, Any, int]:
+    """Returns the first times of valid and test, and the number of rows without a time.
+
+    The first times are the earliest ones preceded by their fraction of the rows that have a time.
+    """
+    session.write(times.group_by("time").agg(count=times.n.sum()).order_by("time"), folder, ordered=True)
+    total = sum(int(pc.sum(batch.column("count")).as_py()) for batch in read_batches(folder))
+    untimed = sum(int(pc.sum(_without_time(batch).column("count")).as_py() or 0) for batch in read_batches(folder))
+    _check_untimed(split, untimed, total)
+    wanted, done = (total - untimed) * np.cumsum(split.shares[:2]), 0
     boundaries: list[Any] = []
     for batch in read_batches(folder):
+        batch = batch.filter(batch.column("time").is_valid())
         counts = np.asarray(batch.column("count"))
         indices: NDArray[np.intp] = np.searchsorted(done + np.cumsum(counts) - counts, wanted[len(boundaries) :])
         boundaries += [batch.column("time")[int(index)].as_py() for index in indices if index < len(counts)]
@@ -97,13 +108,20 @@ def _boundaries(times: ir.Table, split: TimeSplit, session: Session, folder: Pat
             f"Split by time: column '{split.column}' has too few distinct times for the shares {split.shares}. "
             "Allowed: rows in every split. Set other shares, or use a finer time."
         )
-    return boundaries
+    return boundaries[0], boundaries[1], untimed
 
 
-def _looks_like_numbers(files: Files, column: str) -> bool:
-    if files.header:
-        return number_kind(text_sample(files.paths[0], files.delimiter or ",")[column]) is not None
-    return False
+def _without_time(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.filter(batch.column("time").is_null())
+
+
+def _check_untimed(split: TimeSplit, untimed: int, total: int) -> None:
+    """Refuses more than a small fraction of rows without a time."""
+    if untimed > total * MAX_UNPARSED:
+        raise DataError(
+            f"Split by time: column '{split.column}' has no time in {untimed:,} of {total:,} rows. Allowed: at most "
+            f"{MAX_UNPARSED:.0%}, which become training rows. Fill them in, or use another split."
+        )
 
 
 def _check_disjoint(parts: list[Files]) -> None:
