@@ -20,12 +20,14 @@ from fieldwise.core.errors import RunError
 from fieldwise.core.records import Record
 from fieldwise.core.registry import name_of_class
 from fieldwise.core.schema import Schema
-from fieldwise.exports.folder import WEIGHTS, export, load
+from fieldwise.exports.folder import export, load
+from fieldwise.exports.info import WEIGHTS
 from fieldwise.exports.onnx import ids_to_onnx
 from fieldwise.exports.predictor import Probability
 from fieldwise.exports.program import compile_ahead
 from fieldwise.models import MODELS
 from fieldwise.models.model import CTRModel, Model
+from fieldwise.models.stored import StoredModel
 
 BATCHES: Final = (1, 256, 4096)
 
@@ -104,7 +106,7 @@ def _run(order: Order) -> Measured:
     return Measured.model_validate_json(done.stdout)
 
 
-def _ids(model: CTRModel, rows: int, path: Path) -> Path:
+def _ids(model: CTRModel | StoredModel, rows: int, path: Path) -> Path:
     """Writes uniformly random ids of the fields that the model needs."""
     schema, draw = model.layout.schema, np.random.default_rng(0)
     fields = Schema(tuple(field for field in schema.fields if field.name in model.needs)).fields

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -127,6 +128,18 @@ def describe_dataset(console: Console, data: "Dataset") -> None:
     )
     for line in dataset.notes(data.info):
         console.print(line, soft_wrap=True)
+
+
+def describe_model(console: Console, folder: Path) -> None:
+    """Prints the fields of a model folder, and its bytes by part."""
+    from fieldwise.exports.info import ModelInfo
+    from fieldwise.reports import model
+
+    info = ModelInfo.read(folder)
+    table(console, f"{info.model.get('name')}, tables in {info.store}", model.FIELD_HEADS, model.field_rows(info))
+    sizes = model.folder_bytes(info, folder)
+    table(console, "Bytes", model.BYTES_HEADS, model.bytes_rows(sizes, str(info.store)))
+    console.print(model.NOT_COUNTED, soft_wrap=True)
 
 
 def table(console: Console, title: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

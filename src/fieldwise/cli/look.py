@@ -11,7 +11,7 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from fieldwise.cli.console import describe_dataset, new_console
+from fieldwise.cli.console import describe_dataset, describe_model, new_console
 
 
 class Format(StrEnum):
@@ -81,11 +81,15 @@ def watch(
         console.print(abandoned(out, journal.read_metrics(out)), soft_wrap=True)
 
 
-def describe(dataset: Annotated[Path, typer.Argument(help="The dataset folder.")]) -> None:
-    """Show a dataset's fields: cardinalities, label rate, unknown and null percentages of each split."""
+def describe(folder: Annotated[Path, typer.Argument(help="A dataset folder, or a model folder.")]) -> None:
+    """Show a dataset's fields and splits, or a model's fields and its bytes by part."""
     from fieldwise.data.store import Dataset
+    from fieldwise.exports.info import INFO
 
-    describe_dataset(new_console(), Dataset.open(dataset))
+    if (folder / INFO).exists():
+        describe_model(new_console(), folder)
+    else:
+        describe_dataset(new_console(), Dataset.open(folder))
 
 
 def list_() -> None:

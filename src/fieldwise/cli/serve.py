@@ -55,6 +55,7 @@ def predict(
 class Target(StrEnum):
     """Formats that a model can be exported to."""
 
+    folder = "folder"
     onnx = "onnx"
     pt2 = "pt2"
     triton = "triton"
@@ -67,15 +68,22 @@ class Target(StrEnum):
 
 def export(
     model: ModelFolder,
-    to: Annotated[Target, typer.Option(help="A graph, a model repository, or the configuration of another library.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")],
+    to: Annotated[
+        Target, typer.Option(help="A model folder, a graph, a model repository, or the config of another library.")
+    ] = Target.folder,
+    store: Annotated[
+        str | None, typer.Option(help="Type of the tables: float32, float16, int8, int4, 'int8 row' or 'int4 row'.")
+    ] = None,
     align: Annotated[int, typer.Option(min=1, help="Pad widths with zeros to multiples of this.")] = 1,
     own: OwnModel = None,
 ) -> None:
-    """Export a model for serving (onnx, pt2, triton), or its widths to another library."""
+    """Export a model for serving (folder, onnx, pt2, triton), or its widths to another library."""
+    from fieldwise.core.store import Store
     from fieldwise.exports.targets import export_to
 
-    written, console = export_to(to, model, out, align, own_class(own)), new_console()
+    chosen = Store.parse(store) if store else None
+    written, console = export_to(to, model, out, align, own_class(own), chosen), new_console()
     if written.tables:
         found = written.tables
         heads = ("field", "cardinality", "width", f"aligned to {align}")

@@ -57,6 +57,25 @@ class Size(Record):
     """All other weights."""
 
 
+class Bytes(Record):
+    """Stored bytes of a model, by part; scales count with their tables."""
+
+    tables: int
+    first_order: int
+    """First-order weights of FM-type models."""
+    dense: int
+    """All other weights, always float32."""
+    vocabularies: int = 0
+    """Files that encode raw values; no budget counts them."""
+    folder: int = 0
+    """All files of the model's folder."""
+
+    @property
+    def per_id(self) -> int:
+        """What a budget in bytes counts: tables, first-order weights and their scales."""
+        return self.tables + self.first_order
+
+
 class SearchSummary(Record):
     """Statistics of a search."""
 

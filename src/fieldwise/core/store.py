@@ -94,16 +94,9 @@ class Store:
 FLOAT32: Final = Store()
 
 
-def _parsed(value: object) -> object:
-    try:
-        return Store.parse(value) if isinstance(value, str) else value
-    except SettingsError as error:
-        raise ValueError(str(error)) from error
-
-
 StoreText = Annotated[
     Store,
-    BeforeValidator(_parsed),
+    BeforeValidator(Store.parse),
     PlainSerializer(str),
     WithJsonSchema({"type": "string", "enum": [*KINDS, "int8 row", "int4 row"]}),
 ]

@@ -70,8 +70,13 @@ class Encoder:
             ) from error
         return cls(fields)
 
-    def save(self, folder: Path, progress: Callable[[str, int, int | None], None] = lambda *_: None) -> None:
-        """Writes rules as JSON and vocabularies as Parquet; `open` reads them back."""
+    def save(
+        self,
+        folder: Path,
+        progress: Callable[[str, int, int | None], None] = lambda *_: None,
+        counts: bool = True,
+    ) -> None:
+        """Writes rules as JSON and vocabularies as Parquet, with or without counts; `open` reads them back."""
         entries = [
             {
                 "name": f.name,
@@ -85,7 +90,7 @@ class Encoder:
         write_json(folder / RULES, entries)
         for index, field in enumerate(self.fields):
             progress("write vocabularies", index, len(self.fields))
-            field.vocabulary.save(folder / vocabulary_file(index))
+            field.vocabulary.save(folder / vocabulary_file(index), counts)
 
     @property
     def files(self) -> list[str]:

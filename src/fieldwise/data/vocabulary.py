@@ -22,7 +22,7 @@ from fieldwise.data.convert import (
     timestamps,
     to_text,
 )
-from fieldwise.data.vocabulary_file import read_columns
+from fieldwise.data.vocabulary_file import read_columns, write_compact
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,13 @@ class Vocabulary:
     def _null_id(self) -> int:
         return int(np.flatnonzero(self.values.is_null())[0]) + 1 if self.values.null_count else UNKNOWN
 
-    def save(self, path: Path) -> None:
-        """Writes Parquet with the columns value and count; the first row has id 1."""
+    def save(self, path: Path, counts: bool = True) -> None:
+        """Writes Parquet with the columns value and count; the first row has id 1. Without counts, it is compact."""
         with replacing(path) as work:
-            pq.write_table(pa.table({"value": self.values, "count": self.counts}), work)
+            if counts:
+                pq.write_table(pa.table({"value": self.values, "count": self.counts}), work)
+            else:
+                write_compact(self.values, work)
 
     @classmethod
     def load(cls, path: Path, rows: int | None = None) -> "Vocabulary":

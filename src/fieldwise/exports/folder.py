@@ -4,8 +4,8 @@ A folder may be untrusted: loading runs no code that it names, and allocates no 
 """
 
 import platform
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import torch
 from pyarrow import ArrowException
@@ -20,38 +20,70 @@ from fieldwise.core.plain_files import check_regular
 from fieldwise.core.registry import name_of, name_of_class, resolve
 from fieldwise.core.schema import Schema
 from fieldwise.core.settings import validate
+from fieldwise.core.store import FLOAT32, Store
 from fieldwise.core.version import __version__
 from fieldwise.data.encoder import RULES, Encoder, vocabulary_file
-from fieldwise.exports.info import INFO, FileInfo, ModelInfo, field_infos
+from fieldwise.exports.info import INFO, WEIGHTS, FileInfo, ModelInfo, field_infos
 from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.stored import build, check_finite
 from fieldwise.models import MODELS
 from fieldwise.models.model import CTRModel, Model
+from fieldwise.models.stored import StoredModel, store_of, stored, stored_bytes
 
-WEIGHTS: Final = "model.safetensors"
 
-
-def export(model: CTRModel, folder: Path | str, encoder: Encoder | None = None, mask: Mask | None = None) -> None:
+def export(
+    model: CTRModel | StoredModel,
+    folder: Path | str,
+    encoder: Encoder | None = None,
+    mask: Mask | None = None,
+    store: Store | str | None = None,
+) -> None:
     """Writes a model to a folder; `model.json` is written last, so its presence means that the folder is complete.
 
     With the dataset's encoder, the folder also holds the vocabularies and bins of the fields that the model needs, and
-    `load` returns a predictor of raw rows. With the mask, it also records which columns were kept.
+    `load` returns a predictor of raw rows. With the mask, it also records which columns were kept. `store` is the type
+    of tables and first-order weights, such as "int8" (`Store`); by default they are written as they are.
     """
-    folder, files = Path(folder), [WEIGHTS]
-    if encoder is not None and encoder.schema != model.layout.schema:
-        raise DataError("The encoder's fields differ from the model's. Pass the encoder of its training dataset.")
+    if encoder is not None:
+        if encoder.schema != model.layout.schema:
+            raise DataError("The encoder's fields differ from the model's. Pass the encoder of its training dataset.")
+        encoder = Encoder([field for field in encoder.fields if field.name in model.needs])
+    unknown: tuple[None, ...] = (None,) * len(model.layout.widths)
+    write_folder(in_store(model, store), Path(folder), encoder, mask.kept if mask else unknown)
+
+
+def in_store(model: CTRModel | StoredModel, store: Store | str | None) -> CTRModel | StoredModel:
+    """The model with its tables in a store; refuses to convert tables that are rounded already."""
+    wanted = store_of(model) if store is None else Store.parse(store)
+    if isinstance(model, StoredModel) and wanted != model.store:
+        raise SettingsError(
+            f"store = '{wanted}': the tables are stored as {model.store} already. Export the "
+            f"trained float32 model with store='{wanted}', or retrain with [retrain] store = \"{wanted}\"."
+        )
+    return model if isinstance(model, StoredModel) or wanted == FLOAT32 else stored(model, wanted)
+
+
+def write_folder(
+    model: CTRModel | StoredModel, folder: Path, encoder: Encoder | None, kept: Sequence[Sequence[int] | None]
+) -> None:
+    """Writes a model as it is, with the encoder of the fields that it needs.
+
+    `kept` are the columns of the full model that each field keeps, if known.
+    """
+    files = [WEIGHTS]
     check_finite(model.state_dict())
     with replacing(folder / WEIGHTS) as work:
         save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, work)
     if encoder is not None:
-        needed = Encoder([field for field in encoder.fields if field.name in model.needs])
-        needed.save(folder)
-        files += needed.files
+        encoder.save(folder, counts=False)
+        files += encoder.files
     info = ModelInfo(
         model={"name": name_of(model.settings, MODELS), **model.settings.values()},
-        fields=field_infos(model.layout, model.linear, mask),
+        fields=field_infos(model.layout, model.linear, kept),
+        store=store_of(model),
         needs=list(model.needs),
         size=model.size(),
+        bytes=stored_bytes(model),
         versions={"fieldwise": __version__, "python": platform.python_version(), "torch": torch.__version__},
         files={name: FileInfo.of(folder / name) for name in files},
     )
@@ -69,10 +101,10 @@ def load(folder: Path | str, device: str = "cpu", model: type[Model] | None = No
     try:
         settings = _settings(info, _class(folder, info, model))
         _check_files(folder, info)
-        stored = load_file(folder / WEIGHTS)
-        check_finite(stored)
-        built = build(settings, info.layout, info.linear, stored)
-        del stored
+        tensors = load_file(folder / WEIGHTS)
+        check_finite(tensors)
+        built = build(settings, info.layout, info.linear, tensors, info.store)
+        del tensors
         if list(built.needs) != info.needs:
             raise RunError(f"'{folder}': the model needs other fields than {INFO} lists. Export the model again.")
         encoder = _encoder(folder, info) if RULES in info.files else None
@@ -87,6 +119,14 @@ def load(folder: Path | str, device: str = "cpu", model: type[Model] | None = No
         why = " ".join(str(error).split())[:300]
         raise RunError(f"The model in '{folder}' is damaged ({why}). Export it again.") from error
     return Predictor(built.to(device).eval(), encoder)
+
+
+def load_trained(folder: Path, model: type[Model]) -> CTRModel:
+    """Loads the float32 model of a stage's folder, ready to train; `model` is the class of its settings."""
+    found = load(folder, model=model).model
+    if isinstance(found, StoredModel):
+        raise RunError(f"'{folder}' holds tables in {found.store}, which cannot be trained. Run its stage again.")
+    return found
 
 
 def _check_device(device: str) -> None:

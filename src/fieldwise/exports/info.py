@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -10,13 +11,14 @@ from pydantic import Field, ValidationError
 
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import write_json
-from fieldwise.core.mask import Mask
 from fieldwise.core.plain_files import open_regular, read_json
-from fieldwise.core.records import Record, Size, first_problem
+from fieldwise.core.records import Bytes, Record, Size, first_problem
 from fieldwise.core.schema import Field as SchemaField
 from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.store import FLOAT32, StoreText
 
 INFO: Final = "model.json"
+WEIGHTS: Final = "model.safetensors"
 FORMAT: Final = "fieldwise-model/2"
 _FileName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 
@@ -55,9 +57,13 @@ class ModelInfo(Record):
     model: dict[str, Any]
     """The base model's name and settings."""
     fields: list[FieldInfo] = Field(min_length=1)
+    store: StoreText = FLOAT32
+    """The stored type of tables and first-order weights."""
     needs: list[str]
     """The fields that a prediction reads."""
     size: Size
+    bytes: Bytes | None = None
+    """Bytes of the weights, by part."""
     versions: dict[str, str]
     files: dict[_FileName, FileInfo]
 
@@ -71,6 +77,12 @@ class ModelInfo(Record):
     def linear(self) -> Layout:
         """The layout of the first-order weights: width 1 for each field that has one."""
         return Layout(self.layout.schema, tuple(f.first_order for f in self.fields))
+
+    def on_disk(self, folder: Path) -> dict[str, int]:
+        """Bytes of the files that encode raw values, and of all files of the folder."""
+        sizes = {name: file.bytes for name, file in self.files.items()}
+        encoding = sum(size for name, size in sizes.items() if name != WEIGHTS)
+        return {"vocabularies": encoding, "folder": sum(sizes.values()) + (folder / INFO).stat().st_size}
 
     def write(self, folder: Path) -> None:
         """Writes `model.json`, with a digest of itself."""
@@ -98,8 +110,8 @@ class ModelInfo(Record):
             raise RunError(f"'{folder / INFO}' is not valid: {first_problem(error)}. Export it again.") from error
 
 
-def field_infos(layout: Layout, linear: Layout | None, mask: Mask | None) -> list[FieldInfo]:
-    """Returns one `FieldInfo` per field."""
+def field_infos(layout: Layout, linear: Layout | None, kept: Sequence[Sequence[int] | None]) -> list[FieldInfo]:
+    """Returns one `FieldInfo` per field; `kept` are the indices of its columns in the full model, if known."""
     return [
         FieldInfo(
             name=field.name,
@@ -107,7 +119,7 @@ def field_infos(layout: Layout, linear: Layout | None, mask: Mask | None) -> lis
             length=field.length,
             width=layout.widths[j],
             first_order=linear.widths[j] if linear else 0,
-            kept=None if mask is None else list(mask.kept[j]),
+            kept=None if (own := kept[j]) is None else list(own),
         )
         for j, field in enumerate(layout.schema.fields)
     ]

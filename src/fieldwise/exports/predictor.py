@@ -15,6 +15,7 @@ from fieldwise.core.hints import either
 from fieldwise.core.schema import UNKNOWN
 from fieldwise.data.encoder import Encoder, Unparsed
 from fieldwise.models.model import CTRModel
+from fieldwise.models.stored import StoredModel
 
 BATCH: Final = 65_536
 """Rows encoded at a time."""
@@ -25,7 +26,7 @@ _PART: Final = 4_096
 class Probability(nn.Module):
     """Maps ids of the needed fields to probabilities; every serving format contains this module."""
 
-    def __init__(self, model: CTRModel) -> None:
+    def __init__(self, model: CTRModel | StoredModel) -> None:
         super().__init__()
         self.model = model
         schema, needs = model.layout.schema, set(model.needs)
@@ -47,10 +48,15 @@ class Probability(nn.Module):
 class Predictor(Shown):
     """Predicts clicks for raw rows, with the vocabularies and bins of the model's training data."""
 
-    def __init__(self, model: CTRModel, encoder: Encoder | None) -> None:
+    def __init__(self, model: CTRModel | StoredModel, encoder: Encoder | None) -> None:
         self.model = model
         self._encoder = encoder
         self.probability = Probability(model).eval()
+
+    @property
+    def given_encoder(self) -> Encoder | None:
+        """The encoder, or None for a model that reads only ids."""
+        return self._encoder
 
     @property
     def encoder(self) -> Encoder:

@@ -11,7 +11,9 @@ from torch.nn.modules import module as registry
 
 from fieldwise.core.errors import RunError
 from fieldwise.core.schema import Layout
+from fieldwise.core.store import FLOAT32, Store
 from fieldwise.models.model import CTRModel, Model
+from fieldwise.models.stored import StoredModel
 
 Tensors = Mapping[str, Tensor]
 PLACES: Final = 2**20
@@ -22,24 +24,34 @@ _BUFFERS: Final = 2**24
 """Numbers that a model may hold in buffers that are not stored, such as places."""
 
 
-def build(settings: Model, layout: Layout, linear: Layout, stored: Tensors) -> CTRModel:
+def build(
+    settings: Model, layout: Layout, linear: Layout, stored: Tensors, store: Store = FLOAT32
+) -> CTRModel | StoredModel:
     """Returns the model with the stored weights; refuses any other size before allocating memory.
 
-    The model is first built on torch's meta device, where tensors have shapes and no data.
+    The model is first built on torch's meta device, where tensors have shapes and no data. Tables in another store than
+    float32 stay where they are: in the mapped file.
     """
     first_order = linear if settings.has_first_order() else None
-    tables, numbers = layout.params + linear.params, sum(tensor.numel() for tensor in stored.values())
-    if tables > numbers:
-        raise RunError(f"The tables need {tables} numbers, but {numbers} are stored. Export it again.")
+    numbers, there = (sum(each) for each in zip(*((t.numel(), t.nbytes) for t in stored.values()), strict=True))
+    tables = store.bytes(layout) + store.bytes(linear)
+    if tables > there:
+        raise RunError(f"The tables need {tables} bytes, but {there} are stored. Export it again.")
     if layout.schema.places > PLACES:
         raise RunError(f"A row has {layout.schema.places} ids. Allowed: at most {PLACES}. Export it again.")
     with torch.random.fork_rng(devices=[]):
         with torch.device("meta"), _at_most(8 * len(stored) + _SPARE):
-            shape = settings.build(layout, first_order)
+            shape = _new(settings, layout, first_order, store)
         _check_shapes(shape, stored, numbers)
-        model = settings.build(layout, first_order)
-    model.load_state_dict(stored)
+        model = _new(settings, layout, first_order, store)
+    model.load_state_dict(stored, assign=isinstance(model, StoredModel))
     return model
+
+
+def _new(settings: Model, layout: Layout, linear: Layout | None, store: Store) -> CTRModel | StoredModel:
+    if store == FLOAT32:
+        return settings.build(layout, linear)
+    return StoredModel(settings, layout, linear, store)
 
 
 def check_finite(tensors: Tensors) -> None:
@@ -54,7 +66,7 @@ def check_finite(tensors: Tensors) -> None:
                 )
 
 
-def _check_shapes(shape: CTRModel, stored: Tensors, numbers: int) -> None:
+def _check_shapes(shape: CTRModel | StoredModel, stored: Tensors, numbers: int) -> None:
     claimed = shape.state_dict()
     for name in (*claimed, *stored):
         if name not in stored or name not in claimed:

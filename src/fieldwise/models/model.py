@@ -51,9 +51,7 @@ class CTRModel(nn.Module):
     @property
     def needs(self) -> tuple[str, ...]:
         """Fields that a prediction reads; ids of all others are ignored."""
-        first = self.linear.widths if self.linear else (0,) * len(self.layout.widths)
-        rows = zip(self.layout.schema.names, self.layout.widths, first, strict=True)
-        return tuple(name for name, width, linear in rows if width or linear)
+        return needed_fields(self.layout, self.linear)
 
     def size(self) -> Size:
         """The number of weights, by part of the model."""
@@ -91,6 +89,13 @@ class Model(Settings):
         if linear is None and self.has_first_order():
             linear = Layout(layout.schema, (1,) * len(layout.schema))
         return CTRModel(self, layout, linear, self.head(layout))
+
+
+def needed_fields(layout: Layout, linear: Layout | None) -> tuple[str, ...]:
+    """Names of the fields that have columns or first-order weights."""
+    first = linear.widths if linear else (0,) * len(layout.widths)
+    rows = zip(layout.schema.names, layout.widths, first, strict=True)
+    return tuple(name for name, width, own in rows if width or own)
 
 
 def kept_fields(mask: Mask, each: int) -> Tensor:

@@ -16,7 +16,7 @@ from fieldwise.core.records import Metrics, RunRecord, StageRecord
 from fieldwise.core.registry import name_of
 from fieldwise.core.version import __version__
 from fieldwise.data.store import Dataset
-from fieldwise.exports.folder import export, load
+from fieldwise.exports.folder import export, load_trained
 from fieldwise.models import MODELS
 from fieldwise.models.check import check_model
 from fieldwise.models.model import CTRModel
@@ -79,7 +79,7 @@ class SeedRun:
             forget_peak()
             need(searched, f"the search of {budget}, seed {self._seed}", "search")
             task = self._task.starting_from(self._full)
-            start = load(searched, model=type(job.settings.model)).model
+            start = load_trained(searched, type(job.settings.model))
             trained = retrain_model(task, start, job.settings.retrain, folder / "checkpoint", job.watcher)
             mask = Mask.from_json(read(searched / "mask.json"))
             export(trained.model, job.seed_folder(self._seed) / "compact" / budget.slug, self._data.encoder, mask)
@@ -94,7 +94,7 @@ class SeedRun:
     @cached_property
     def _full(self) -> CTRModel:
         """The full model as its folder holds it, so that a resumed run begins from the same weights."""
-        return load(self._job.pretrain_folder(self._seed), model=type(self._job.settings.model)).model
+        return load_trained(self._job.pretrain_folder(self._seed), type(self._job.settings.model))
 
     @cached_property
     def _full_metrics(self) -> tuple[Metrics, Metrics]:

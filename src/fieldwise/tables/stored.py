@@ -38,16 +38,16 @@ class StoredEmbedding(FieldLookup):
             rows = sum(layout.schema.cardinalities[j] for j in fields)
             table = width // 2 if store.kind == "int4" else width
             if table:
-                self.register_buffer(f"table_{width}", torch.zeros(rows, table, dtype=_TYPES[store.kind]))
+                self.register_buffer(f"table_{width}", torch.empty(rows, table, dtype=_TYPES[store.kind]))
             if store.kind == "int4":
                 if width % 2:
-                    self.register_buffer(f"odd_{width}", torch.zeros((rows + 1) // 2, 1, dtype=torch.uint8))
+                    self.register_buffer(f"odd_{width}", torch.empty((rows + 1) // 2, 1, dtype=torch.uint8))
                 high = torch.cat([torch.ones(width // 2), torch.full((width // 2,), 1 / 16)])
                 self.register_buffer(f"high_{width}", high, persistent=False)
             if store.scales_rows(width):
-                self.register_buffer(f"scales_{width}", torch.zeros(rows, dtype=torch.float16))
+                self.register_buffer(f"scales_{width}", torch.empty(rows, dtype=torch.float16))
             elif store.is_integer:
-                self.register_buffer(f"scales_{width}", torch.zeros(len(fields), width))
+                self.register_buffer(f"scales_{width}", torch.empty(len(fields), width))
 
     def read(self, rows: Tensor, width: int) -> Tensor:
         """Rows of the stacked table of one width in float32, (B, n, width)."""

@@ -1,0 +1,68 @@
+"""A model with its tables as they are stored, ready to predict; it cannot be trained."""
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.core.records import Bytes, Size
+from fieldwise.core.schema import Layout
+from fieldwise.core.store import FLOAT32, Store
+from fieldwise.models.model import CTRModel, Model, needed_fields
+from fieldwise.tables.stored import StoredEmbedding
+
+_TABLES: Final = ("embedding.", "first_order.")
+
+
+class StoredModel(nn.Module):
+    """A head over stored tables and first-order weights. Rows are gathered as stored and scaled after the gather."""
+
+    def __init__(self, settings: Model, layout: Layout, linear: Layout | None, store: Store) -> None:
+        super().__init__()
+        self.settings, self.layout, self.linear, self.store = settings, layout, linear, store
+        self.embedding = StoredEmbedding(layout, store)
+        self.first_order = StoredEmbedding(linear, store) if linear and linear.columns else None
+        self.head = settings.head(layout)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits (B,) of ids (B, places)."""
+        logits: Tensor = self.head(self.embedding(ids))
+        return logits if self.first_order is None else logits + self.first_order(ids).sum(1)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Fields that a prediction reads; ids of all others are ignored."""
+        return needed_fields(self.layout, self.linear)
+
+    def size(self) -> Size:
+        """The number of weights, by part of the model."""
+        return Size(
+            columns=self.layout.columns,
+            embedding=self.layout.params,
+            first_order=self.linear.params if self.linear else 0,
+            dense=sum(weight.numel() for weight in self.head.parameters()),
+        )
+
+
+def stored(model: CTRModel, store: Store) -> StoredModel:
+    """A copy of a trained model with its tables and first-order weights in a store."""
+    with torch.random.fork_rng(devices=[]):
+        found = StoredModel(model.settings, model.layout, model.linear, store)
+    found = found.to(next(model.parameters()).device)
+    found.embedding.fill(model.embedding)
+    if found.first_order and model.first_order:
+        found.first_order.fill(model.first_order)
+    found.head.load_state_dict(model.head.state_dict())
+    return found.eval()
+
+
+def store_of(model: CTRModel | StoredModel) -> Store:
+    """The store of a model's tables; trained tables are float32."""
+    return model.store if isinstance(model, StoredModel) else FLOAT32
+
+
+def stored_bytes(model: CTRModel | StoredModel) -> Bytes:
+    """Bytes of the tensors of a model, by part; scales count with their tables."""
+    sizes = {name: t.numel() * t.element_size() for name, t in model.state_dict().items()}
+    tables, first = (sum(n for name, n in sizes.items() if name.startswith(part)) for part in _TABLES)
+    return Bytes(tables=tables, first_order=first, dense=sum(sizes.values()) - tables - first)

@@ -1,0 +1,46 @@
+"""Texts about a model folder: its fields, and its bytes by part."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from fieldwise.core.records import Bytes
+from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.store import Store
+from fieldwise.exports.info import FieldInfo, ModelInfo
+
+FIELD_HEADS: Final = ("field", "cardinality", "width", "first-order", "bytes")
+BYTES_HEADS: Final = ("part", "bytes")
+NOT_COUNTED: Final = "Budgets in bytes count tables, first-order weights and scales; with `total`, dense layers too. \
+They do not count vocabularies."
+
+
+def field_rows(info: ModelInfo) -> Iterator[tuple[str, str, int, str, str]]:
+    """One row per field: its columns and stored bytes, scales included."""
+    for field in info.fields:
+        size = _alone(field, field.width, info.store) + _alone(field, field.first_order, info.store)
+        yield field.name, f"{field.cardinality:,}", field.width, "yes" if field.first_order else "no", f"{size:,}"
+
+
+def bytes_rows(sizes: Bytes, store: str) -> list[tuple[str, str]]:
+    """One row per part of a model folder."""
+    parts = {
+        f"tables ({store})": sizes.tables,
+        f"first-order weights ({store})": sizes.first_order,
+        "dense layers (float32)": sizes.dense,
+        "vocabularies": sizes.vocabularies,
+        "whole folder": sizes.folder,
+    }
+    return [(part, f"{size:,}") for part, size in parts.items()]
+
+
+def folder_bytes(info: ModelInfo, folder: Path) -> Bytes:
+    """Bytes of a model folder, by part; an older folder's parts follow from its widths."""
+    found = info.bytes or Bytes(
+        tables=info.store.bytes(info.layout), first_order=info.store.bytes(info.linear), dense=4 * info.size.dense
+    )
+    return found.model_copy(update=info.on_disk(folder))
+
+
+def _alone(field: FieldInfo, width: int, store: Store) -> int:
+    return store.bytes(Layout(Schema.of(only=field.cardinality), (width,)))
