@@ -2,10 +2,15 @@
 
 import io
 import os
+import resource
+import runpy
+import shlex
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from fieldwise.cli import main
@@ -35,3 +40,38 @@ def cli(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     shown = [stream.buffer.getvalue().decode() for stream in (out, err)]
     assert code is None or isinstance(code, int), code
     return subprocess.CompletedProcess(words, code or 0, *shown)
+
+
+def typed(command: str, folder: Path, *more: str) -> None:
+    """Runs a line of a document in a folder: `fieldwise ...`, with more arguments, or `python file.py`."""
+    first, *words = shlex.split(command)
+    with chdir(folder):
+        if first == "python":
+            script(Path(words[0]).resolve())
+            return
+        assert first == "fieldwise", command
+        done = cli(*words, *more)
+    assert done.returncode == 0, f"{command}\n{done.stderr}"
+
+
+def script(path: Path) -> dict[str, Any]:
+    """Runs a file as `python` does, which may import those beside it; returns its global names."""
+    known = set(sys.modules)
+    try:
+        with patch.object(sys, "path", [str(path.parent), *sys.path]), patch.object(sys, "argv", [str(path)]):
+            return runpy.run_path(str(path), run_name="__main__")
+    finally:
+        for name in set(sys.modules) - known:
+            if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == path.parent:
+                del sys.modules[name]
+
+
+@contextmanager
+def small_disk(size: int) -> Iterator[None]:
+    """Lets no file of this process grow beyond a number of bytes, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

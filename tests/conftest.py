@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side, one core each; subprocesses inherit it
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # Spark compiles little, once
 
 import torch
 

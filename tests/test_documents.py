@@ -27,10 +27,12 @@ from fieldwise.models import MODELS
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.pipeline.stages import run
 from fieldwise.searches import SEARCHES
+from tests.command_line import typed
 from tests.data import small_files
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXPORT = 'fw.export(small.model, "compact", data.encoder, found.mask)'
 SMALL = ["pretrain.epochs=1", "search.epochs=1", "retrain.epochs=1", "model.width=8", "run.device=cpu"]
 
 
@@ -54,14 +56,21 @@ def shell(command: str, folder: Path) -> None:
     assert done.returncode == 0, f"{command}\n{done.stderr}"
 
 
-def test_readme_python_runs(workplace: Path) -> None:
+def test_readme_python_is_the_example_of_the_first_page(tmp_path: Path) -> None:
+    """With more rows, and one line less; tests/test_site.py runs that one."""
     (code,) = blocks("python")
     assert len(ast.parse(code).body) == 1 + 5, "the import, and five lines"
-    export = 'fw.export(small.model, "compact", data.encoder, found.mask)'
-    assert f"`{export}`" in README
-    (workplace / "example.py").write_text(f"{code}\n{export}\n", encoding="utf-8")
-    shell("python example.py", workplace)
-    assert (workplace / "compact" / "model.json").exists()
+    (shown,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "index.md").read_text(), flags=re.DOTALL)
+    assert shown.splitlines()[:-1] == code.replace("Planted()", "Planted(rows=3_000)").splitlines()
+    assert f"`{EXPORT}`" in README
+
+
+@pytest.mark.slow
+def test_readme_python_runs(tmp_path: Path) -> None:
+    (code,) = blocks("python")
+    (tmp_path / "example.py").write_text(f"{code}\n{EXPORT}\n", encoding="utf-8")
+    typed("python example.py", tmp_path)
+    assert (tmp_path / "compact" / "model.json").exists()
 
 
 def test_readme_settings_and_commands_run(tmp_path: Path) -> None:
@@ -71,7 +80,7 @@ def test_readme_settings_and_commands_run(tmp_path: Path) -> None:
     rows = [f"{i % 40},{i * 7 % 30},{i % 3 * 2.5},{int(i % 40 < i * 7 % 30)}" for i in range(600)]
     (tmp_path / "clicks.csv").write_text("user_id,item_id,price,click\n" + "\n".join(rows) + "\n", encoding="utf-8")
     for command in commands.strip().splitlines():
-        shell(command, tmp_path)
+        typed(command, tmp_path)
     assert {path.name for path in (tmp_path / "runs" / "clicks").iterdir()} >= {
         "report-clicks.html",
         "seed-0",
@@ -90,8 +99,10 @@ def test_readme_installs_as_install_md_does() -> None:
 def test_the_commands_of_the_page_about_runs_run(workplace: Path) -> None:
     page = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
     (commands,) = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
+    small = [word for value in SMALL for word in ("--set", value)]
     for command in commands.strip().splitlines():
-        shell(command, workplace)
+        planted = ["--set", "data.rows=3000"] if "quickstart" in command else []
+        typed(command, workplace, *(small + planted if command.startswith("fieldwise run") else []))
 
 
 def test_the_page_about_runs_names_budgets_that_parse() -> None:

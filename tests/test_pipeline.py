@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from fieldwise.pipeline.report import report
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.reports.run.view import open_run
 from fieldwise.train.evaluate import evaluate
+from tests.command_line import START, cli
 
 SMALL: dict[str, Any] = {
     "run": {"budgets": ["8 columns", "40% parameters"], "seeds": [0, 1], "device": "cpu"},
@@ -220,11 +220,9 @@ STAGES = ["pretrain, seed 0, epoch 2", "search 8 columns, seed 0, epoch 1", "ret
 
 @pytest.mark.parametrize("moment", ["count", *STAGES])
 def test_kill_9_and_the_same_command_again_give_the_same_numbers(moment: str, finished: Path, tmp_path: Path) -> None:
-    command = [
-        sys.executable, "-c", "from fieldwise.cli import main; main()", "run", str(finished / "settings.toml"),
-        "--seed", "0", "--budget", "8 columns", "--out", str(tmp_path / "out"),
-    ]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    chosen = ["--seed", "0", "--budget", "8 columns"]
+    words = ["run", str(finished / "settings.toml"), "--out", str(tmp_path / "out"), *chosen]
+    with subprocess.Popen([*START, *words], stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("prepare" if moment == "count" else moment):
@@ -232,7 +230,7 @@ def test_kill_9_and_the_same_command_again_give_the_same_numbers(moment: str, fi
                 break
     assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "out" / "record.json").exists()
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    again = cli(*words)
     assert again.returncode == 0, again.stderr
     if moment in STAGES:
         assert f"{moment}:" not in again.stdout, "a complete epoch is not done again"

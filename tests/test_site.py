@@ -19,6 +19,7 @@ from fieldwise.data import SOURCES
 from fieldwise.gates import GATES
 from fieldwise.models import MODELS
 from fieldwise.searches import SEARCHES
+from tests.command_line import typed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -141,13 +142,12 @@ def test_the_examples_of_the_first_page_run(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     (commands,) = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
-    run = "import sys; sys.argv[0] = 'fieldwise'; from fieldwise.cli import main; main()"
-    for arguments in ([code], *([run, *line.split()[1:]] for line in commands.strip().splitlines())):
-        ran = subprocess.run(
-            [sys.executable, "-c", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert ran.returncode == 0, ran.stderr
+    export = 'fw.export(small.model, "compact", data.encoder, found.mask)'  # README's
+    (tmp_path / "example.py").write_text(f"{code}\n{export}\n", encoding="utf-8")
+    for command in ("python example.py", *commands.strip().splitlines()):
+        typed(command, tmp_path)
     assert (tmp_path / "runs" / "first" / "report-planted.html").exists()
+    assert (tmp_path / "compact" / "model.json").exists()
 
 
 @pytest.fixture(scope="module")

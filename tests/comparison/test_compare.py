@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from fieldwise.core.settings import override, read_toml
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.reports.run.view import open_run
+from tests.command_line import START, cli
 
 SMALL: dict[str, Any] = {
     "run": {"budgets": ["5 columns", "40% parameters"], "seeds": [0, 1], "device": "cpu"},
@@ -123,14 +123,13 @@ def test_side_by_side_gives_the_same_table_and_survives_bugs_and_deaths(finished
 
 
 def test_a_failed_pretraining_fails_its_cells_and_no_others(tmp_path: Path) -> None:
-    for jobs in (1, 2):
-        chosen = settings(
-            compare={"models": ["dcnv2", "wild"], "methods": ["uniform", "rms"]}, pretrain={"epochs": 1},
-            models={"wild": {"name": "fm", "init": 1e30}}, run={"seeds": [0], "budgets": ["8"]},
-        )  # fmt: skip
-        found = compare(chosen, tmp_path / str(jobs), jobs=jobs)
-        assert [c.state for c in found.cells] == ["complete", "complete", "failed", "failed"]
-        assert all(c.error == "the pretraining of wild, seed 0 failed." for c in found.cells if c.model == "wild")
+    chosen = settings(
+        compare={"models": ["dcnv2", "wild"], "methods": ["uniform", "rms"]}, pretrain={"epochs": 1},
+        models={"wild": {"name": "fm", "init": 1e30}}, run={"seeds": [0], "budgets": ["8"]},
+    )  # fmt: skip
+    found = compare(chosen, tmp_path / "out")  # side by side: test_scheduler.py
+    assert [c.state for c in found.cells] == ["complete", "complete", "failed", "failed"]
+    assert all(c.error == "the pretraining of wild, seed 0 failed." for c in found.cells if c.model == "wild")
 
 
 def test_time_that_is_up_begins_no_cell_and_the_rest_is_left(tmp_path: Path) -> None:
@@ -143,17 +142,16 @@ def test_time_that_is_up_begins_no_cell_and_the_rest_is_left(tmp_path: Path) -> 
 
 
 def test_kill_9_and_the_same_command_again_give_the_same_table(finished: Comparison, out: Path, tmp_path: Path) -> None:
-    command = [
-        sys.executable, "-c", "from fieldwise.cli import main; main()", "compare", str(out / "settings.toml"),
-        "--out", str(tmp_path / "out"), "--jobs", "2", "--seed", "0", "--budget", "40% parameters",
-    ]  # fmt: skip
+    chosen = ["--seed", "0", "--budget", "40% parameters"]
+    words = ["compare", str(out / "settings.toml"), "--out", str(tmp_path / "out"), *chosen]
+    command = [*START, *words, "--jobs", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("3 of"):
                 os.kill(process.pid, signal.SIGKILL)  # only the parent: its processes must end too
                 break
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    again = cli(*words)  # one at a time, which gives the same cells
     assert again.returncode == 0, again.stderr
     done = [line for line in again.stdout.splitlines() if " of " in line and "complete" in line]
     assert 0 < len(done) <= 10 - 3

@@ -1,9 +1,7 @@
 """A full disk or a kill while preparing: a clear error, and no partial dataset."""
 
-import resource
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from fieldwise.data.prepare import prepare
 from fieldwise.data.table import Table
+from tests.command_line import START, cli, small_disk
 
 
 def write(path: Path, rows: list[str]) -> None:
@@ -18,21 +17,14 @@ def write(path: Path, rows: list[str]) -> None:
 
 
 def command(raw: Path, out: Path) -> list[str]:
-    """Arguments of `fieldwise prepare` for a separate process."""
-    start = [sys.executable, "-c", "from fieldwise.cli import main; main()", "prepare", "--out", str(out)]
-    return [*start, "--source", "table", "--label", "click", "--raw", str(raw)]
+    return ["prepare", "--out", str(out), "--source", "table", "--label", "click", "--raw", str(raw)]
 
 
 @pytest.mark.parametrize("limit", [20_000, 60_000], ids=["while the engine writes", "while rows are encoded"])
 def test_a_disk_that_fills_up_is_told(limit: int, tmp_path: Path) -> None:
     write(tmp_path / "raw.csv", [f"{i % 2},{i % 7},u{i % 50}" for i in range(30_000)])
-    result = subprocess.run(
-        command(tmp_path / "raw.csv", tmp_path / "out"),
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
+    with small_disk(limit):
+        result = cli(*command(tmp_path / "raw.csv", tmp_path / "out"))
     assert result.returncode == 2, result.stderr
     assert result.stderr.startswith("fieldwise: No room left at")
     assert len(result.stderr.strip().splitlines()) == 1
@@ -41,7 +33,7 @@ def test_a_disk_that_fills_up_is_told(limit: int, tmp_path: Path) -> None:
 
 def test_a_killed_preparation_leaves_no_dataset_and_can_be_run_again(tmp_path: Path) -> None:
     write(tmp_path / "raw.csv", [f"{i % 2},{i % 7},u{i}" for i in range(400_000)])
-    process = subprocess.Popen(command(tmp_path / "raw.csv", tmp_path / "out"), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([*START, *command(tmp_path / "raw.csv", tmp_path / "out")], stdout=subprocess.DEVNULL)
     work = tmp_path / ".out.partial"
     while not work.exists():
         assert process.poll() is None

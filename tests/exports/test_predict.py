@@ -2,9 +2,6 @@
 
 import gzip
 import re
-import resource
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from fieldwise.core.errors import DataError
 from fieldwise.exports.folder import load
 from fieldwise.exports.predict import predict_file
 from fieldwise.exports.raw_rows import RawRows
-from tests.command_line import cli
+from tests.command_line import cli, small_disk
 from tests.data import small_files
 from tests.exports.cases import Case
 
@@ -116,7 +113,7 @@ def test_bad_input_is_told_and_leaves_no_file(case: Case, served: Path, tmp_path
         (tmp_path / "short.csv", out, {}, f"Expected {len(needed)} columns, got 2"),
         (tmp_path / "twice.csv", out, {}, "more than once"),
         (tmp_path / "no.parquet", out, {}, "is not a Parquet file"),
-        (tmp_path / "fine.parquet", out, {"header": ["a"]}, "Leave --header out"),
+        (tmp_path / "fine.parquet", out, {"header": ["a"]}, "Leave header out"),
         (good, tmp_path / "p.json", {}, "Allowed: .csv"),
         (good, good, {}, "is also the input"),
         (good, tmp_path / "folder.csv", {}, "is a folder"),
@@ -152,22 +149,8 @@ def test_the_command_says_in_one_line_what_is_wrong(served: Path, tmp_path: Path
 def test_a_disk_that_fills_up_leaves_the_old_file(served: Path, tmp_path: Path, name: str) -> None:
     good = small_files.awkward(tmp_path / "rows.csv", 20_000)
     (tmp_path / name).write_text("old")
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from fieldwise.cli import main; main()",
-            "predict",
-            served,
-            good,
-            "-o",
-            tmp_path / name,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
-    )
+    with small_disk(20_000):
+        result = cli("predict", served, good, "-o", tmp_path / name)
     assert result.returncode == 2, result.stderr
     assert result.stderr.startswith(f"fieldwise: No room left at '{tmp_path}' (File too large). ")
     assert len(result.stderr.strip().splitlines()) == 1

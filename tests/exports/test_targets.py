@@ -1,9 +1,6 @@
 """The files that `fieldwise export` writes."""
 
 import json
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +22,7 @@ from fieldwise.exports.inputs import feeds
 from fieldwise.exports.targets import export_to
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
-from tests.command_line import cli
+from tests.command_line import cli, small_disk
 from tests.exports import protobuf
 from tests.exports.cases import Case
 
@@ -153,14 +150,8 @@ def test_graphs_are_not_aligned(served: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["onnx", "pt2", "torchrec"])
 def test_a_disk_that_fills_up_leaves_nothing(served: Path, tmp_path: Path, target: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", "from fieldwise.cli import main; main()", "export", served, "--to", target,
-         "-o", tmp_path / "out"],
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600)),
-    )  # fmt: skip
+    with small_disk(600):
+        result = cli("export", served, "--to", target, "-o", tmp_path / "out")
     assert result.returncode == 2, result.stderr
     assert f"No room left at '{tmp_path / 'out'}'" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1

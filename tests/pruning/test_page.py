@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.command_line import typed
+
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "any-model.md").read_text(encoding="utf-8")
 
@@ -24,8 +26,7 @@ def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
     for code in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
         name = code.splitlines()[0].removeprefix("# ")
         (tmp_path / name).write_text(code)
-        done = subprocess.run([sys.executable, name], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        typed(f"python {name}", tmp_path)
     assert {path.name for path in tmp_path.glob("*.py")} == {"example.py", "store.py"}
 
 

@@ -150,25 +150,24 @@ def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
 def _encode(staged: Staged, encoder: Encoder, clicks: pa.Array, work: Path, progress: Progress) -> dict[str, Any]:
     """Writes the arrays of all rows; returns the content of `dataset.json`."""
     counts = dict(zip(SPLITS, staged.rows, strict=True))
-    writer = Writer(work, encoder.schema.places, counts)
     summaries = {name: Summary(len(encoder.schema)) for name in SPLITS}
     unparsed = {name: Unparsed(encoder) for name in SPLITS}
     done, total = 0, sum(staged.rows)
-    for batch in staged.batches():
-        columns = [batch.column(field(i)) for i in range(len(encoder.schema))]
-        labels = pc.is_in(batch.column(LABEL), value_set=clicks).to_numpy(zero_copy_only=False).astype(np.uint8)
-        split = np.asarray(batch.column(SPLIT))
-        encoded = [entry.encode(column) for entry, column in zip(encoder.fields, columns, strict=True)]
-        ids = joined(encoded)  # (rows, places)
-        nulls = np.stack([part.nulls for part in encoded], axis=1)
-        for index, name in enumerate(SPLITS):
-            chosen = split == index
-            writer.add(name, ids[chosen], labels[chosen])
-            summaries[name].add(labels[chosen], encoder.unknown(ids[chosen]), nulls[chosen])
-            unparsed[name].add(columns, encoded, chosen)
-        done += batch.num_rows
-        progress("encode rows", done, total)
-    writer.close()
+    with Writer(work, encoder.schema.places, counts) as writer:
+        for batch in staged.batches():
+            columns = [batch.column(field(i)) for i in range(len(encoder.schema))]
+            labels = pc.is_in(batch.column(LABEL), value_set=clicks).to_numpy(zero_copy_only=False).astype(np.uint8)
+            split = np.asarray(batch.column(SPLIT))
+            encoded = [entry.encode(column) for entry, column in zip(encoder.fields, columns, strict=True)]
+            ids = joined(encoded)  # (rows, places)
+            nulls = np.stack([part.nulls for part in encoded], axis=1)
+            for index, name in enumerate(SPLITS):
+                chosen = split == index
+                writer.add(name, ids[chosen], labels[chosen])
+                summaries[name].add(labels[chosen], encoder.unknown(ids[chosen]), nulls[chosen])
+                unparsed[name].add(columns, encoded, chosen)
+            done += batch.num_rows
+            progress("encode rows", done, total)
     for counts_of_split in unparsed.values():
         counts_of_split.check()
     counted = {name: {**summaries[name].to_json(), "unparsed": unparsed[name].counts} for name in SPLITS}

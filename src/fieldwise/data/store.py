@@ -1,11 +1,13 @@
 """The dataset folder: memory-mapped arrays, schema, rules and vocabularies."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,7 +217,7 @@ class Summary:
 
 
 class Writer:
-    """Writes the arrays of a new dataset, batch by batch."""
+    """Writes the arrays of a new dataset, batch by batch; leaving the context flushes them to disk."""
 
     def __init__(self, folder: Path, places: int, rows: dict[str, int]) -> None:
         self._files = {}
@@ -230,12 +232,15 @@ class Writer:
         for file, array in zip(self._files[split], (ids, labels), strict=True):
             file.write(np.ascontiguousarray(array).data)
 
-    def close(self) -> None:
-        """Flushes everything to disk."""
-        for files in self._files.values():
-            for file in files:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for file in chain.from_iterable(self._files.values()):
+            if kind is None:
                 file.flush()
                 os.fsync(file.fileno())
+            with suppress(OSError):  # after an error: the disk may be full
                 file.close()
 
 
