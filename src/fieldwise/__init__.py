@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     from fieldwise.exports.predict import predict_file as predict_file
     from fieldwise.exports.predictor import Predictor as Predictor
     from fieldwise.models.compact import compact as compact
+    from fieldwise.pipeline.estimator import FieldwiseClassifier as FieldwiseClassifier
     from fieldwise.pipeline.report import report as report
     from fieldwise.pipeline.settings import Run as Run
     from fieldwise.pipeline.settings import RunSettings as RunSettings
     from fieldwise.pipeline.stages import run as run
+    from fieldwise.reports.progress import Progress as Progress
     from fieldwise.searches.pruner import Pruner as Pruner
     from fieldwise.searches.search import SearchResult as SearchResult
     from fieldwise.searches.search import search as search
@@ -66,12 +68,14 @@ __all__ = [
     "Dataset",
     "DuckDB",
     "Field",
+    "FieldwiseClassifier",
     "FieldwiseError",
     "FileSplit",
     "Layout",
     "Mask",
     "Predictor",
     "Pretrain",
+    "Progress",
     "Pruner",
     "RandomSplit",
     "Retrain",
@@ -116,6 +120,7 @@ _HOMES = {
     "Dataset": "fieldwise.data.store",
     "DuckDB": "fieldwise.data.engines.duckdb",
     "Field": "fieldwise.core.schema",
+    "FieldwiseClassifier": "fieldwise.pipeline.estimator",
     "FieldwiseError": "fieldwise.core.errors",
     "FileSplit": "fieldwise.data.split",
     "Layout": "fieldwise.core.schema",
@@ -127,6 +132,7 @@ _HOMES = {
     "Rule": "fieldwise.data.rules",
     "Run": "fieldwise.pipeline.settings",
     "RunSettings": "fieldwise.pipeline.settings",
+    "Progress": "fieldwise.reports.progress",
     "Pruner": "fieldwise.searches.pruner",
     "Schema": "fieldwise.core.schema",
     "SearchResult": "fieldwise.searches.search",

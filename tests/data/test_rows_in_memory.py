@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 
 import fieldwise as fw
 from fieldwise.core.errors import DataError
@@ -118,3 +119,18 @@ def test_infinite_numbers_are_in_the_outer_bins(many: int, tmp_path: Path) -> No
     ids = data.encoder.encode({"x": [np.inf, 1e300, -np.inf, -1e300]})[:, 0]
     assert ids[0] == ids[1] != ids[2] == ids[3]
     assert min(ids) > 0, "known"
+
+
+def test_a_predictor_of_a_model_without_some_fields_reads_the_others(data: Dataset, tmp_path: Path) -> None:
+    full = fw.models.DCNv2(width=2, hidden=(4,)).build(data.schema.layout(2)).eval()
+    mask = fw.Mask(full.layout, ((), (0, 1), (0,)))
+    small = fw.compact(full, mask)
+    assert small.needs == ("price", "tags")
+    expected = torch.sigmoid(full(torch.from_numpy(data.encoder.encode(ROWS[:9])), torch.from_numpy(mask.vector)))
+    predictor = fw.Predictor(small, data.encoder)
+    np.testing.assert_allclose(predictor.predict(ROWS[:9]), expected.detach().numpy(), rtol=1e-5)
+    assert predictor.columns == ("price", "tags")
+    fw.export(small, tmp_path / "model", predictor.encoder, mask)
+    np.testing.assert_array_equal(fw.load(tmp_path / "model").predict(ROWS[:9]), predictor.predict(ROWS[:9]))
+    with pytest.raises(DataError, match="The encoder's fields differ from the model's"):
+        fw.Predictor(full, predictor.encoder)

@@ -43,8 +43,8 @@ def _print_error(error: BaseException) -> None:
     """Prints a user's or a disk's error in one line, and exits; returns for any other error."""
     from safetensors import SafetensorError
 
-    from fieldwise.cli.console import new_console
     from fieldwise.core.errors import FieldwiseError
+    from fieldwise.reports.progress import new_console
 
     if isinstance(error, FieldwiseError):
         line = f"fieldwise: {error}"

@@ -7,8 +7,9 @@ import typer
 from rich.console import Console
 
 from fieldwise.cli.completion import searches
-from fieldwise.cli.console import table, watching
+from fieldwise.cli.console import table
 from fieldwise.cli.options import Budgets, DatasetFolder, DeviceName, PresetName, Raw, Seeds, Sets, tables_of
+from fieldwise.reports.progress import watching
 
 Jobs = Annotated[int, typer.Option(min=1, help="Cells to run in parallel, each in its own process.")]
 Minutes = Annotated[

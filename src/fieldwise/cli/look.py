@@ -11,7 +11,8 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from fieldwise.cli.console import describe_dataset, describe_model, new_console
+from fieldwise.cli.console import describe_dataset, describe_model
+from fieldwise.reports.progress import new_console
 
 
 class Format(StrEnum):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.console import new_console, table, watching
+from fieldwise.cli.console import table
+from fieldwise.reports.progress import new_console, watching
 
 if TYPE_CHECKING:
     from fieldwise.models.model import Model

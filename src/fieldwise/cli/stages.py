@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.console import describe_dataset, show, watching
+from fieldwise.cli.console import describe_dataset, show
 from fieldwise.cli.options import (
     Align,
     BadRows,
@@ -29,6 +29,7 @@ from fieldwise.cli.options import (
     settings_of,
 )
 from fieldwise.core.watcher import Watcher, Watchers
+from fieldwise.reports.progress import watching
 
 if TYPE_CHECKING:
     from fieldwise.pipeline.settings import RunSettings

@@ -24,7 +24,7 @@ from fieldwise.core.store import FLOAT32, Store
 from fieldwise.core.version import __version__
 from fieldwise.data.encoder import RULES, Encoder, vocabulary_file
 from fieldwise.exports.info import INFO, WEIGHTS, FileInfo, ModelInfo, field_infos
-from fieldwise.exports.predictor import Predictor
+from fieldwise.exports.predictor import Predictor, needed_by
 from fieldwise.exports.stored import build, check_finite
 from fieldwise.models import MODELS
 from fieldwise.models.model import CTRModel, Model
@@ -45,9 +45,7 @@ def export(
     of tables and first-order weights, such as "int8" (`Store`); by default they are written as they are.
     """
     if encoder is not None:
-        if encoder.schema != model.layout.schema:
-            raise DataError("The encoder's fields differ from the model's. Pass the encoder of its training dataset.")
-        encoder = Encoder([field for field in encoder.fields if field.name in model.needs])
+        encoder = needed_by(model, encoder)
     unknown: tuple[None, ...] = (None,) * len(model.layout.widths)
     write_folder(in_store(model, store), Path(folder), encoder, mask.kept if mask else unknown)
 

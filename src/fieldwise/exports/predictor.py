@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fieldwise.core.display import Shown, View
-from fieldwise.core.errors import RunError
+from fieldwise.core.errors import DataError, RunError
 from fieldwise.core.hints import either
 from fieldwise.core.schema import UNKNOWN
 from fieldwise.data.encoder import Encoder, Unparsed
@@ -50,7 +50,7 @@ class Predictor(Shown):
 
     def __init__(self, model: CTRModel | StoredModel, encoder: Encoder | None) -> None:
         self.model = model
-        self._encoder = encoder
+        self._encoder = None if encoder is None else needed_by(model, encoder)
         self.probability = Probability(model).eval()
 
     @property
@@ -120,6 +120,16 @@ class Predictor(Shown):
                 f"The model predicts NaN for {np.isnan(found).sum():,} rows: its weights are invalid. Train it again."
             )
         return found
+
+
+def needed_by(model: CTRModel | StoredModel, encoder: Encoder) -> Encoder:
+    """Returns the encoder of the fields that a model needs; refuses one that lacks a field or has another's ids."""
+    needs = set(model.needs)
+    fields = [field for field in model.layout.schema.fields if field.name in needs]
+    found = Encoder([field for field in encoder.fields if field.name in needs])
+    if list(found.schema.fields if found.fields else ()) != fields:
+        raise DataError("The encoder's fields differ from the model's. Pass the encoder of its training dataset.")
+    return found
 
 
 def _parts(table: pa.Table) -> Iterator[pa.Table]:

@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +50,7 @@ class DuckDB(Engine):
 
 class _Session:
     def __init__(self, engine: DuckDB, work: Path) -> None:
+        import duckdb
         import ibis
 
         self._threads = engine.threads or os.cpu_count() or 1
@@ -59,7 +61,8 @@ class _Session:
             temp_directory=str(work / "spill"),
             preserve_insertion_order=True,
         )
-        self._con.con.execute("SET enable_progress_bar = false")  # the library is quiet
+        with suppress(duckdb.InvalidInputException):  # a notebook without ipywidgets, where there is no bar to disable
+            self._con.con.execute("SET enable_progress_bar = false")  # the library is quiet
         self._reads = self._views = 0
 
     def read(self, files: Files) -> "ir.Table":
