@@ -59,9 +59,12 @@ def export_to(
     are written as the folder has them.
     """
     if out.resolve() == model.resolve():
-        raise SettingsError(f"--out '{out}' is the model's own folder. Name another.")
+        raise SettingsError(f"{either('--out', 'out')} '{out}' is the model's own folder. Name another.")
     if target in CONFIGS and store is not None:
-        raise SettingsError(f"--store {store} does not apply to '{target}', which holds no weights. Leave --store out.")
+        raise SettingsError(
+            f"{either(f'--store {store}', f'store={str(store)!r}')} does not apply to '{target}', which holds no "
+            f"weights. Leave {either('--store', 'store')} out."
+        )
     with exclusive(out):
         return _export_to(target, model, out, align, cls, store)
 
