@@ -10,13 +10,13 @@ from fieldwise.core.schema import Layout, Schema
 from fieldwise.models import MODELS
 from fieldwise.models.autoint import AutoInt
 from fieldwise.models.dcnv2 import DCNv2
-from fieldwise.models.model import CTRModel, Model
+from fieldwise.models.model import HeadModel, OwnModel
 
 SCHEMA = Schema.of(user=50, gender=2, item=30, city=7)
-VARIED: list[Model] = [AutoInt(hidden=(8,), layers=2, heads=4), DCNv2(cross_layers=2, hidden=(8,), dropout=0.2)]
+VARIED: list[OwnModel] = [AutoInt(hidden=(8,), layers=2, heads=4), DCNv2(cross_layers=2, hidden=(8,), dropout=0.2)]
 
 
-def every_model() -> list[Model]:
+def every_model() -> list[OwnModel]:
     """Every model of the registry, and two with other settings."""
     return [resolve("model", MODELS, name)() for name in MODELS] + VARIED
 
@@ -27,7 +27,7 @@ def ids_of(schema: Schema, rows: int = 64) -> Tensor:
     return torch.from_numpy(np.stack([draw.integers(0, c, rows) for c in schema.cardinalities], 1).astype(np.int32))
 
 
-def trained(settings: Model, layout: Layout, scale: float = 0.3) -> CTRModel:
+def trained(settings: OwnModel, layout: Layout, scale: float = 0.3) -> HeadModel:
     """A model with random weights and batch statistics."""
     model = settings.build(layout)
     with torch.no_grad():

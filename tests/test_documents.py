@@ -117,27 +117,6 @@ def test_the_page_about_runs_names_budgets_that_parse() -> None:
     assert {Budget.parse(text).unit for text in texts} == {"columns", "parameters", "bytes"}
 
 
-def test_the_page_on_own_models_runs(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "own-model.md").read_text(encoding="utf-8")
-    model, use = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    (commands,) = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
-    (tmp_path / "mymodel.py").write_text(model, encoding="utf-8")
-    (tmp_path / "use.py").write_text(use, encoding="utf-8")
-    shell("python use.py", tmp_path)
-    small = " ".join(f"--set {value}" for value in ("pretrain.epochs=1", "retrain.epochs=1", "run.device=cpu"))
-    for command in commands.strip().splitlines():
-        shell(f"{command} {small}", tmp_path)
-    shell("fieldwise predict compact rows.csv -o out.parquet --model mymodel:Mine", _with_rows(tmp_path))
-    assert (tmp_path / "out.parquet").exists()
-
-
-def _with_rows(folder: Path) -> Path:
-    names = json.loads((folder / "compact" / "encoding.json").read_text())
-    header = [entry["rule"]["column"] or entry["name"] for entry in names]
-    (folder / "rows.csv").write_text(",".join(header) + "\n" + ",".join("1" for _ in header) + "\n")
-    return folder
-
-
 FILES = {path: read_toml(path) for path in sorted((ROOT / "settings").rglob("*.toml"))}
 PAPER = [path for path in FILES if path.parent.name == "paper"]
 

@@ -18,7 +18,7 @@ from fieldwise.data.rules import Rule
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
 from fieldwise.models.compact import compact
-from fieldwise.models.model import CTRModel, Model
+from fieldwise.models.model import HeadModel, OwnModel
 from tests.data import small_files
 from tests.small_models import trained
 
@@ -80,7 +80,7 @@ def disturbed(table: pa.Table, encoder: Encoder) -> pa.Table:
     return pa.table(columns)
 
 
-def shaken(settings: Model, data: Dataset) -> tuple[CTRModel, Mask]:
+def shaken(settings: OwnModel, data: Dataset) -> tuple[HeadModel, Mask]:
     """Returns a compact model with weights far from their initial values; every third field keeps no column."""
     layout = data.schema.layout(settings.width)
     draw = np.random.default_rng(1)

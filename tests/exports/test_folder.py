@@ -166,7 +166,7 @@ def _forge(old: str, new: str) -> Callable[[Path], None]:
         (_forge('"width": 1', '"width": -1'), "is not valid: fields"),
         (
             _forge('"name": "dcnv2"', '"name": "os:system"'),
-            "Add model=<the class>, if you trust it",
+            "Add model=<its function or class>, if you trust it",
         ),
         (
             _forge('"name": "dcnv2"', '"name": "fieldwise.cli:main"'),

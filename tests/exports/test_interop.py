@@ -12,6 +12,7 @@ import torch
 from fieldwise.exports.folder import export, load
 from fieldwise.exports.targets import export_to
 from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.model import HeadModel
 from tests.exports.cases import Case, shaken
 
 PYTHON = os.environ.get("FIELDWISE_INTEROP", "")
@@ -46,7 +47,9 @@ def consume(name: str, *arguments: Path | str) -> list[str]:
 def test_torchrec_pools_the_same_embeddings(model: Path, case: Case, tmp_path: Path) -> None:
     written = export_to("torchrec", model, tmp_path / "out", align=4)
     assert written.tables is not None
-    embedding, schema = load(model).model.embedding, case.data.schema
+    found, schema = load(model).model, case.data.schema
+    assert isinstance(found, HeadModel)
+    embedding = found.embedding
     ids = case.data.encoder.encode(case.rows)
     starts = np.cumsum([0, *schema.lengths])
     places = {name: list(range(starts[j], starts[j + 1])) for j, name in enumerate(schema.names)}

@@ -10,12 +10,12 @@ from fieldwise.core.registry import resolve
 from fieldwise.data.store import Split
 from fieldwise.models import MODELS
 from fieldwise.models.check import check_model
-from fieldwise.models.model import Head, Model, Slices
+from fieldwise.models.model import Head, OwnModel, Slices
 
 SCHEMA = fw.Schema((fw.Field("user", 500), fw.Field("gender", 3), fw.Field("genres", 9, length=3)))
 
 
-class Mine(Model):
+class Mine(OwnModel):
     """One linear layer over all columns, with an optional fault."""
 
     fault: str = ""
@@ -82,5 +82,5 @@ def test_a_wrong_model_is_told_what_is_wrong(fault: str, says: str) -> None:
 
 def test_a_module_that_is_no_base_model_is_refused() -> None:
     rows = Split(torch.zeros(4, 5).int().numpy(), torch.zeros(4).numpy())
-    with pytest.raises(SettingsError, match="Write a subclass of"):
+    with pytest.raises(SettingsError, match=r"or a function build\(schema\)"):
         fw.Task(SCHEMA, rows, rows, nn.Linear(3, 1))  # type: ignore[arg-type]

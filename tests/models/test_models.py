@@ -15,7 +15,7 @@ from fieldwise.models.autoint import AutoInt
 from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.layers import Lift, pairwise
-from fieldwise.models.model import Model
+from fieldwise.models.model import OwnModel
 from fieldwise.tables.embedding import FieldEmbedding
 from tests.small_models import MASKS, SCHEMA, ids_of, trained
 
@@ -24,7 +24,7 @@ TOLERANCE = 1e-5
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_compact_equals_masked(settings: Model, name: str) -> None:
+def test_compact_equals_masked(settings: OwnModel, name: str) -> None:
     layout = SCHEMA.layout(settings.width)
     model, mask, ids = trained(settings, layout), MASKS[name](layout), ids_of(SCHEMA)
     before = torch.get_rng_state()
@@ -39,7 +39,7 @@ def test_compact_equals_masked(settings: Model, name: str) -> None:
         assert small.size().dense < model.size().dense
 
 
-def test_a_field_of_width_0_is_no_longer_needed(settings: Model) -> None:
+def test_a_field_of_width_0_is_no_longer_needed(settings: OwnModel) -> None:
     layout = SCHEMA.layout(settings.width)
     mask = Mask(layout, ((0,), (), (1,), (2,)))
     small = compact(trained(settings, layout), mask)
@@ -53,12 +53,12 @@ def test_a_field_of_width_0_is_no_longer_needed(settings: Model) -> None:
     assert gone.size().first_order == (sum((50, 30, 7)) if settings.has_first_order() else 0)
 
 
-def test_a_mask_of_other_widths_is_refused(settings: Model) -> None:
+def test_a_mask_of_other_widths_is_refused(settings: OwnModel) -> None:
     with pytest.raises(MaskError, match="a model of widths"):
         compact(settings.build(SCHEMA.layout(4)), Mask.all(SCHEMA.layout(3)))
 
 
-def test_state_round_trips_through_a_folder(settings: Model, tmp_path: Path) -> None:
+def test_state_round_trips_through_a_folder(settings: OwnModel, tmp_path: Path) -> None:
     layout = SCHEMA.layout(settings.width)
     small = compact(trained(settings, layout), MASKS["a field of width 0"](layout), drop_first_order=True)
     export(small, tmp_path / "m")
@@ -69,7 +69,7 @@ def test_state_round_trips_through_a_folder(settings: Model, tmp_path: Path) -> 
     assert sorted(p.name for p in (tmp_path / "m").iterdir()) == ["model.json", "model.safetensors"]
 
 
-def test_one_field_and_one_column_work(settings: Model) -> None:
+def test_one_field_and_one_column_work(settings: OwnModel) -> None:
     schema = Schema.of(only=9)
     model = type(settings)(**{**settings.values(), "width": 1}).build(schema.layout(1))
     logits = model(ids_of(schema))
@@ -77,13 +77,13 @@ def test_one_field_and_one_column_work(settings: Model) -> None:
     assert torch.isfinite(logits).all()
 
 
-def test_every_weight_learns(settings: Model) -> None:
+def test_every_weight_learns(settings: OwnModel) -> None:
     model = settings.build(SCHEMA.layout(settings.width)).train()
     model(ids_of(SCHEMA)).square().sum().backward()
     assert [name for name, w in model.named_parameters() if w.grad is None] == []
 
 
-def test_same_randomness_gives_the_same_model(settings: Model) -> None:
+def test_same_randomness_gives_the_same_model(settings: OwnModel) -> None:
     def weights() -> dict[str, Tensor]:
         torch.manual_seed(7)
         return settings.build(SCHEMA.layout(4)).state_dict()
@@ -157,7 +157,7 @@ def test_several_values_are_pooled_by_their_mean(widths: tuple[int, ...]) -> Non
     torch.testing.assert_close(embedding(ids), torch.stack(expected))
 
 
-def test_compact_equals_masked_with_several_values_a_row(settings: Model, tmp_path: Path) -> None:
+def test_compact_equals_masked_with_several_values_a_row(settings: OwnModel, tmp_path: Path) -> None:
     layout, ids = SEVERAL.layout(4), several_ids()
     model = trained(settings, layout)
     mask = Mask(layout, ((0, 2), (1, 3), (), (0,)))

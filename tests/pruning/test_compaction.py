@@ -13,7 +13,8 @@ from fieldwise.core.errors import FieldwiseError
 from fieldwise.core.mask import Mask
 from fieldwise.pruning.example import Example, evaluating
 from fieldwise.pruning.folding import exported, fold
-from fieldwise.pruning.narrow import NarrowLinear, NarrowNorm, NarrowTable, NoTable
+from fieldwise.pruning.narrow import NarrowTable, NoTable
+from fieldwise.pruning.narrow_layers import NarrowLinear, NarrowNorm
 from fieldwise.pruning.rebuilding import describe, rebuild
 from fieldwise.searches.magnitude import Magnitude
 from fieldwise.searches.pruner import Pruner

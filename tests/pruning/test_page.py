@@ -27,7 +27,12 @@ def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
         name = code.splitlines()[0].removeprefix("# ")
         (tmp_path / name).write_text(code)
         typed(f"python {name}", tmp_path)
-    assert {path.name for path in tmp_path.glob("*.py")} == {"example.py", "store.py"}
+    assert {path.name for path in tmp_path.glob("*.py")} == {"example.py", "mymodel.py", "use.py", "store.py"}
+    (commands,) = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
+    small = "--set pretrain.epochs=1 --set retrain.epochs=1 --device cpu"
+    for command in commands.strip().splitlines():
+        typed(f"{command} {small if '--budget' in command else ''}", tmp_path)
+    assert (tmp_path / "served" / "model.pt2").exists()
 
 
 def test_the_matrix_is_the_one_measured_and_meets_its_goals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fieldwise.core.budget import Budget
+from fieldwise.models.model import HeadModel
 from fieldwise.searches.pep import PEP, Countdown, Thresholded, best_entries
 from fieldwise.searches.search import search
 from fieldwise.train.task import Task
@@ -11,6 +12,7 @@ from fieldwise.train.task import Task
 
 def test_embeddings_pass_soft_thresholds(start: Task) -> None:
     model = start.starting_model().eval()
+    assert isinstance(model, HeadModel)
     net = Thresholded(model, -2.0, 4.0).eval()
     ids = torch.from_numpy(start.valid_rows.ids[:50])
     v = model.embedding(ids)

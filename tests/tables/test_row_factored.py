@@ -10,7 +10,7 @@ from fieldwise.core.registry import resolve
 from fieldwise.core.schema import Field, Schema
 from fieldwise.models import MODELS
 from fieldwise.models.compact import compact
-from fieldwise.models.model import Model
+from fieldwise.models.model import OwnModel
 from fieldwise.tables.lookup import Distinct, Found, Places
 from fieldwise.tables.row_factored import SummedHead, is_row_factored, row_factored
 from tests.small_models import MASKS, SCHEMA, ids_of, trained
@@ -18,7 +18,7 @@ from tests.small_models import MASKS, SCHEMA, ids_of, trained
 
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("training", [True, False])
-def test_by_rows_gives_the_model_s_logits_and_gradients(settings: Model, name: str, training: bool) -> None:
+def test_by_rows_gives_the_model_s_logits_and_gradients(settings: OwnModel, name: str, training: bool) -> None:
     layout = SCHEMA.layout(settings.width)
     model = compact(trained(settings, layout), MASKS[name](layout)).train(training)
     ids, pull = ids_of(SCHEMA), torch.linspace(-1, 1, 64)
@@ -34,7 +34,7 @@ def test_by_rows_gives_the_model_s_logits_and_gradients(settings: Model, name: s
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_by_rows_takes_a_gate_as_the_model_does(settings: Model, training: bool) -> None:
+def test_by_rows_takes_a_gate_as_the_model_does(settings: OwnModel, training: bool) -> None:
     layout = SCHEMA.layout(settings.width)
     model = trained(settings, layout).train(training)
     gate = torch.linspace(-0.5, 1, layout.columns).relu()
@@ -66,7 +66,7 @@ def test_fields_with_several_values_a_row_are_not_summed_row_by_row() -> None:
     assert row_factored(model) is model, "the square of a mean is not the mean of squares"
 
 
-def test_sums_in_bfloat16_stay_near(settings: Model) -> None:
+def test_sums_in_bfloat16_stay_near(settings: OwnModel) -> None:
     model, ids = trained(settings, SCHEMA.layout(settings.width)), ids_of(SCHEMA)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         half = row_factored(model)(ids).float()
@@ -101,7 +101,7 @@ def test_gradients_through_places_are_those_of_plain_indexing() -> None:
     torch.testing.assert_close(*grads, rtol=0, atol=0)
 
 
-def test_fm_and_deepfm_are_row_factored(settings: Model) -> None:
+def test_fm_and_deepfm_are_row_factored(settings: OwnModel) -> None:
     model = settings.build(SCHEMA.layout(settings.width))
     assert is_row_factored(model) == (type(settings).__name__ in ("FM", "DeepFM"))
 

@@ -17,7 +17,7 @@ from fieldwise.core.registry import resolve
 from fieldwise.data.store import Dataset, Split
 from fieldwise.gates.ham import HardGate
 from fieldwise.models import MODELS
-from fieldwise.models.model import Model
+from fieldwise.models.model import HeadModel, Model
 from fieldwise.searches import HAM, SEARCHES
 from fieldwise.searches.search import Restarting, Search, search
 from fieldwise.train import checkpoint
@@ -121,6 +121,7 @@ def test_an_evaluation_refuses_predictions_that_are_not_finite(planted: Dataset)
     task = few(planted, "fm")
     model = task.new_model()
     with torch.no_grad():
+        assert isinstance(model, HeadModel)
         assert model.first_order is not None
         model.first_order.table(5)[int(task.valid_rows.ids[7, 5])] = torch.inf
     with pytest.raises(TrainingError, match=r"^\d+ of 300 predictions are not finite, the first is inf\."):

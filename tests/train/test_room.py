@@ -15,7 +15,7 @@ from fieldwise.core.schema import Layout, Schema
 from fieldwise.data.store import Dataset
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
-from fieldwise.models.model import Head, Model, Slices
+from fieldwise.models.model import Head, OwnModel, Slices
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.train import room
@@ -28,7 +28,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(room, "available", lambda _: size)
 
 
-def needs_just(size: int, model: Model, schema: Schema, training: Pretrain, monkeypatch: pytest.MonkeyPatch) -> bool:
+def needs_just(size: int, model: OwnModel, schema: Schema, training: Pretrain, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Asserts that a model fits into this much memory, and not into one byte less."""
     limited(monkeypatch, size)
     room.check_room(model, schema, training, CPU)
@@ -82,7 +82,7 @@ def test_tables_that_do_not_fit_are_refused_with_the_numbers(monkeypatch: pytest
     assert "Lower model.width (64)" in str(refused.value)
 
 
-class Odd(Model):
+class Odd(OwnModel):
     """A user's base model that cannot be built on the meta device."""
 
     def head(self, layout: Layout) -> Head:

@@ -32,7 +32,7 @@ class Order(Record):
     """Seconds per batch size, after at most one second of warm-up."""
     threads: int
     model: str | None = None
-    """`package.module:Class` of a model outside the library, if any."""
+    """`package.module:build` of a model outside the library, if any."""
 
 
 class Latency(Record):
@@ -72,12 +72,11 @@ def measure(order: Order) -> Measured:
 def _eager(order: Order) -> Callable[[], Call]:
     import torch
 
-    from fieldwise.core.registry import resolve
     from fieldwise.exports.folder import load
-    from fieldwise.models import MODELS
+    from fieldwise.models.factory import model_named
 
     torch.set_num_threads(order.threads)
-    own = resolve("model", MODELS, order.model) if order.model else None
+    own = model_named(order.model) if order.model else None
     return lambda: load(order.path, model=own).of_ids
 
 

@@ -26,6 +26,7 @@ from fieldwise.exports.onnx import ids_to_onnx
 from fieldwise.exports.predictor import Probability
 from fieldwise.exports.program import compile_ahead
 from fieldwise.models import MODELS
+from fieldwise.models.factory import Build, model_class
 from fieldwise.models.model import CTRModel, Model
 from fieldwise.models.stored import StoredModel
 
@@ -55,16 +56,16 @@ def bench(
     threads: int = 1,
     batches: Sequence[int] = BATCHES,
     say: Callable[[str], None] = lambda _: None,
-    model: type[Model] | None = None,
+    model: type[Model] | Build | None = None,
 ) -> Bench:
     """Measures a model folder. Each model and runtime runs in its own process, one after another.
 
-    `model` is the class of a model outside the library; the processes import it too.
+    `model` is the factory or class of a model outside the library; the processes import it too.
     """
     small = load(folder, model=model).model
-    own = name_of_class(model, MODELS) if model else None
+    own = name_of_class(model_class(model), MODELS) if model else None
     with torch.random.fork_rng(devices=[]):
-        full = small.settings.build(small.layout.schema.layout(small.settings.width)).eval()
+        full = small.settings.new(small.schema).eval()
     cells, missing = [], []
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
@@ -108,7 +109,7 @@ def _run(order: Order) -> Measured:
 
 def _ids(model: CTRModel | StoredModel, rows: int, path: Path) -> Path:
     """Writes uniformly random ids of the fields that the model needs."""
-    schema, draw = model.layout.schema, np.random.default_rng(0)
+    schema, draw = model.schema, np.random.default_rng(0)
     fields = Schema(tuple(field for field in schema.fields if field.name in model.needs)).fields
     columns = [draw.integers(0, field.cardinality, (rows, field.length)) for field in fields]
     np.save(path, np.concatenate(columns, axis=1).astype(np.int32))

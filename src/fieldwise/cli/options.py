@@ -41,7 +41,10 @@ EngineName = Annotated[
 ]
 Master = Annotated[str | None, typer.Option(help="\\[engine] master: the Spark cluster, such as spark://host:7077.")]
 DatasetFolder = Annotated[Path | None, typer.Option("--dataset", help="A dataset folder of `prepare`.")]
-ModelName = Annotated[str | None, typer.Option("--model", help="\\[model] name; see `list`.", autocompletion=models)]
+ModelName = Annotated[
+    str | None,
+    typer.Option("--model", help="\\[model] name; see `list`. Or module:build, your factory.", autocompletion=models),
+]
 SearchName = Annotated[
     str | None, typer.Option("--search", help="\\[search] name; see `list`.", autocompletion=searches)
 ]

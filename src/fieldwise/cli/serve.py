@@ -18,18 +18,17 @@ ModelFolder = Annotated[
 
 OwnModel = Annotated[
     str | None,
-    typer.Option("--model", help="package.module:Class of a model outside the library; this runs its code."),
+    typer.Option("--model", help="package.module:build, the factory of a model; this runs its code."),
 ]
 
 
 def own_class(name: str | None) -> "type[Model] | None":
-    """The model class that the user names, or None."""
+    """The settings class of the model that the user names, or None."""
     if name is None:
         return None
-    from fieldwise.core.registry import resolve
-    from fieldwise.models import MODELS
+    from fieldwise.models.factory import model_named
 
-    return resolve("model", MODELS, name)
+    return model_named(name)
 
 
 def predict(

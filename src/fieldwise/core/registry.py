@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from fieldwise.core.errors import SettingsError
 
@@ -25,7 +25,15 @@ def unknown(where: str, got: str, choices: Iterable[str]) -> str:
 
 
 def resolve(where: str, table: Mapping[str, str], name: str, trusted: Trusted = None) -> type:
-    """The class of a table's name or of `package.module:Class`; it is imported, never evaluated.
+    """The class of a table's name or of `package.module:Class`; see `find`."""
+    found = find(where, table, name, trusted)
+    if not isinstance(found, type):
+        raise SettingsError(f"[{where}] '{name}' is {found!r:.80}, not a class. Name a settings class.")
+    return found
+
+
+def find(where: str, table: Mapping[str, str], name: str, trusted: Trusted = None) -> Any:
+    """The object of a table's name or of `package.module:name`; it is imported, never evaluated.
 
     Tables map a name to `module:Class`, so that listing names imports nothing. A class in no table is imported only
     if it is trusted: a file may name a class, but the user must name it too.
@@ -53,8 +61,6 @@ def resolve(where: str, table: Mapping[str, str], name: str, trusted: Trusted = 
     found = members.get(attribute)
     if attribute not in members:
         raise SettingsError(_not_imported(where, path, f"the module has no '{attribute}'"))
-    if not isinstance(found, type):
-        raise SettingsError(f"[{where}] '{path}' is {found!r:.80}, not a class. Name a settings class.")
     return found
 
 

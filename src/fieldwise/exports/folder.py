@@ -4,13 +4,14 @@ A folder may be untrusted: loading runs no code that it names, and allocates no 
 """
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from pyarrow import ArrowException
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from fieldwise.core.errors import DataError, FieldwiseError, RunError, SettingsError
 from fieldwise.core.files import replacing
@@ -24,26 +25,36 @@ from fieldwise.core.store import FLOAT32, Store
 from fieldwise.core.version import __version__
 from fieldwise.data.encoder import RULES, Encoder, vocabulary_file
 from fieldwise.exports.info import INFO, WEIGHTS, FileInfo, ModelInfo, field_infos
+from fieldwise.exports.modules import module_info, rebuilt, weights_of
 from fieldwise.exports.predictor import Predictor, needed_by
-from fieldwise.exports.stored import build, check_finite
+from fieldwise.exports.stored import build as build_stored
+from fieldwise.exports.stored import check_finite
 from fieldwise.models import MODELS
-from fieldwise.models.model import CTRModel, Model
+from fieldwise.models.factory import Build, Factory, model_class
+from fieldwise.models.factory_model import FactoryModel
+from fieldwise.models.model import CTRModel, Model, OwnModel
 from fieldwise.models.stored import StoredModel, store_of, stored, stored_bytes
+from fieldwise.tables.state import separate
 
 
 def export(
-    model: CTRModel | StoredModel,
+    model: CTRModel | StoredModel | nn.Module,
     folder: Path | str,
     encoder: Encoder | None = None,
     mask: Mask | None = None,
     store: Store | str | None = None,
+    build: Build | None = None,
 ) -> None:
     """Writes a model to a folder; `model.json` is written last, so its presence means that the folder is complete.
 
     With the dataset's encoder, the folder also holds the vocabularies and bins of the fields that the model needs, and
     `load` returns a predictor of raw rows. With the mask, it also records which columns were kept. `store` is the type
-    of tables and first-order weights, such as "int8" (`Store`); by default they are written as they are.
+    of tables and first-order weights, such as "int8" (`Store`); by default they are written as they are. A module of
+    your own loop, such as `pruner.compact()`, needs the encoder and the function `build(schema)` of its full form.
     """
+    model = _adopted(model, encoder, build)
+    if isinstance(model, FactoryModel):
+        mask = model.mask
     if encoder is not None:
         encoder = needed_by(model, encoder)
     unknown: tuple[None, ...] = (None,) * len(model.layout.widths)
@@ -69,9 +80,10 @@ def write_folder(
     `kept` are the columns of the full model that each field keeps, if known.
     """
     files = [WEIGHTS]
-    check_finite(model.state_dict())
+    weights = separate(weights_of(model) if isinstance(model, FactoryModel) else model.state_dict())
+    check_finite(weights)
     with replacing(folder / WEIGHTS) as work:
-        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, work)
+        save_file(weights, work)
     if encoder is not None:
         encoder.save(folder, counts=False)
         files += encoder.files
@@ -84,14 +96,29 @@ def write_folder(
         bytes=stored_bytes(model),
         versions={"fieldwise": __version__, "python": platform.python_version(), "torch": torch.__version__},
         files={name: FileInfo.of(folder / name) for name in files},
+        module=module_info(model) if isinstance(model, FactoryModel) else None,
     )
     info.write(folder)
 
 
-def load(folder: Path | str, device: str = "cpu", model: type[Model] | None = None) -> Predictor:
+def _adopted(model: nn.Module, encoder: Encoder | None, build: Build | None) -> CTRModel | StoredModel:
+    if isinstance(model, CTRModel | StoredModel):
+        return model
+    if encoder is None or build is None:
+        raise SettingsError(
+            f"A folder for a {type(model).__name__} needs the fields and the factory of its module. Pass "
+            "encoder=data.encoder and build=..., the function build(schema) that builds its full form."
+        )
+    settings = model_class(build)()
+    assert isinstance(settings, Factory)
+    return settings.adopted(model, encoder.schema)
+
+
+def load(folder: Path | str, device: str = "cpu", model: type[Model] | Build | None = None) -> Predictor:
     """Loads a model, ready to predict; refuses damaged files and files that the export did not write.
 
-    A model that is not part of the library is loaded only if its class is passed: a folder cannot make code run.
+    A model that is not part of the library is loaded only if its factory, the function `build(schema)`, is passed: a
+    folder cannot make code run.
     """
     folder = Path(folder)
     _check_device(device)
@@ -101,7 +128,7 @@ def load(folder: Path | str, device: str = "cpu", model: type[Model] | None = No
         _check_files(folder, info)
         tensors = load_file(folder / WEIGHTS)
         check_finite(tensors)
-        built = build(settings, info.layout, info.linear, tensors, info.store)
+        built = _built(settings, info, tensors)
         del tensors
         if list(built.needs) != info.needs:
             raise RunError(f"'{folder}': the model needs other fields than {INFO} lists. Export the model again.")
@@ -135,20 +162,23 @@ def _check_device(device: str) -> None:
         raise RunError(f"Device '{device}' cannot be used ({line}). Use cpu.") from error
 
 
-def _class(folder: Path, info: ModelInfo, given: type[Model] | None) -> type[Model]:
+def _built(settings: Model, info: ModelInfo, tensors: Mapping[str, Tensor]) -> CTRModel | StoredModel:
+    if isinstance(settings, Factory) and info.module is not None and info.store == FLOAT32:
+        return rebuilt(settings, info, info.module, tensors)
+    if isinstance(settings, OwnModel) and info.module is None:
+        return build_stored(settings, info.layout, info.linear, tensors, info.store)
+    raise RunError(f"{INFO} describes another kind of model than {type(settings).__name__}. Export the model again.")
+
+
+def _class(folder: Path, info: ModelInfo, given: type[Model] | Build | None) -> type[Model]:
     """Returns the model's class: the library's by name, any other only if it was passed."""
     named = info.model.get("name")
     if given is None and named not in MODELS:
         raise RunError(
-            f"'{folder}' holds a model of class {str(named)!r:.80}, which is not part of the library and is not "
-            f"imported on a file's word. Add {either(f'--model {named!s:.80}', 'model=<the class>')}, if you trust it."
+            f"'{folder}' holds a model of {str(named)!r:.80}, which is not part of the library and is not imported on "
+            f"a file's word. Add {either(f'--model {named!s:.80}', 'model=<its function or class>')}, if you trust it."
         )
-    cls = resolve("model", MODELS, str(named)) if given is None else given
-    if not (isinstance(cls, type) and issubclass(cls, Model)):
-        raise SettingsError(
-            f"'{getattr(cls, '__name__', cls)}' is not a base model. "
-            f"{either('Name', 'Pass')} a subclass of fw.models.Model."
-        )
+    cls = model_class(resolve("model", MODELS, str(named)) if given is None else given)
     is_named = name_of_class(cls, MODELS)
     if named not in (is_named, f"__main__:{cls.__name__}"):  # a class of a script has another path when imported
         raise RunError(
@@ -184,5 +214,5 @@ def _check_files(folder: Path, info: ModelInfo) -> None:
 def _encoder(folder: Path, info: ModelInfo) -> Encoder:
     """Reads the vocabularies and bins of the needed fields; refuses those of other fields or sizes."""
     needs = set(info.needs)
-    needed = tuple(field for field in info.layout.schema.fields if field.name in needs)
+    needed = tuple(field for field in info.inputs.fields if field.name in needs)
     return Encoder.open(folder, Schema(needed))

@@ -87,7 +87,7 @@ def to_torchrec(predictor: Predictor, tables: Tables, folder: Path) -> list[Path
     """
     model, names = predictor.model, _module_names(tables)
     weights, configs = {}, []
-    lift = dict(model.head.named_parameters()).get("lift.weight")  # (S, common)
+    lift = dict(model.named_parameters()).get("head.lift.weight")  # (S, common)
     for table, name in zip(tables.tables, names, strict=True):
         j = model.layout.schema.names.index(table.field)
         padding = (0, table.aligned - table.width)

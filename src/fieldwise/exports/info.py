@@ -50,6 +50,38 @@ class FileInfo(Record):
             return cls(bytes=os.fstat(file.fileno()).st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
 
+class TableInfo(Record):
+    """One table of a factory's module."""
+
+    path: str
+    """The path of the full table in the module."""
+    fields: list[Annotated[int, Field(ge=0)]]
+    """Indices in `fields` of the fields whose columns it holds."""
+
+
+class InputInfo(Record):
+    """One field of the rows that a factory's module takes."""
+
+    name: str
+    cardinality: int = Field(ge=1)
+    length: int = Field(1, ge=1, le=1000)
+
+
+class ModuleInfo(Record):
+    """A factory's module: its inputs and output, its tables, and its narrow modules."""
+
+    inputs: list[InputInfo] = Field(min_length=1)
+    by_name: bool
+    """Whether it takes a mapping from field names to ids."""
+    probabilities: bool
+    """Whether it ends in a sigmoid."""
+    first_order: int = Field(ge=0)
+    """Numbers in tables of width 1."""
+    tables: list[TableInfo] = Field(min_length=1)
+    narrow: dict[str, Any]
+    """Each narrow module by its path, and the columns or features that it keeps."""
+
+
 class ModelInfo(Record):
     """The contents of `model.json`."""
 
@@ -66,6 +98,15 @@ class ModelInfo(Record):
     """Bytes of the weights, by part."""
     versions: dict[str, str]
     files: dict[_FileName, FileInfo]
+    module: ModuleInfo | None = None
+    """Only of a factory's model, whose `fields` are its tables."""
+
+    @property
+    def inputs(self) -> Schema:
+        """The fields whose ids the model takes."""
+        if self.module is None:
+            return self.layout.schema
+        return Schema(tuple(SchemaField(f.name, f.cardinality, f.length) for f in self.module.inputs))
 
     @property
     def layout(self) -> Layout:
@@ -87,6 +128,8 @@ class ModelInfo(Record):
     def write(self, folder: Path) -> None:
         """Writes `model.json`, with a digest of itself."""
         values = self.to_json()
+        if self.module is None:
+            del values["module"]
         write_json(folder / INFO, {**values, "digest": _digest(values)})
 
     @classmethod

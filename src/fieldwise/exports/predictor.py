@@ -29,7 +29,7 @@ class Probability(nn.Module):
     def __init__(self, model: CTRModel | StoredModel) -> None:
         super().__init__()
         self.model = model
-        schema, needs = model.layout.schema, set(model.needs)
+        schema, needs = model.schema, set(model.needs)
         needed = [field.name in needs for field in schema.fields for _ in range(field.length)]
         self.places = sum(needed)
         """Number of ids per row."""
@@ -125,7 +125,7 @@ class Predictor(Shown):
 def needed_by(model: CTRModel | StoredModel, encoder: Encoder) -> Encoder:
     """Returns the encoder of the fields that a model needs; refuses one that lacks a field or has another's ids."""
     needs = set(model.needs)
-    fields = [field for field in model.layout.schema.fields if field.name in needs]
+    fields = [field for field in model.schema.fields if field.name in needs]
     found = Encoder([field for field in encoder.fields if field.name in needs])
     if list(found.schema.fields if found.fields else ()) != fields:
         raise DataError("The encoder's fields differ from the model's. Pass the encoder of its training dataset.")

@@ -14,14 +14,33 @@ import torch
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import replacing
 from fieldwise.exports.predictor import Predictor, Probability
+from fieldwise.models.factory_model import FactoryModel
+from fieldwise.pruning.folding import fold
+from fieldwise.pruning.narrow_layers import NARROW
 
 
 def export_program(probability: Probability) -> torch.export.ExportedProgram:
     """Returns the exported program: ids (B, places) to probabilities (B,), for any B."""
     device = next(probability.parameters()).device
     ids = torch.zeros(3, probability.places, dtype=torch.int32, device=device)
+    shapes = ({0: torch.export.Dim("batch")},)
     with quiet():
-        return torch.export.export(probability, (ids,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        if not isinstance(probability.model, FactoryModel):
+            return torch.export.export(probability, (ids,), dynamic_shapes=shapes)
+        try:
+            return torch.export.export(_folded(probability, ids), (ids,), dynamic_shapes=shapes)
+        except Exception as error:  # a user's forward may raise anything while it is traced
+            line = (str(error).strip().splitlines() or [""])[0]
+            raise RunError(
+                f"The module has no graph: {type(error).__name__} ({line[:200]}). torch.export needs a forward without "
+                "control flow on values, for any number of rows. Predict with the model folder itself."
+            ) from error
+
+
+def _folded(probability: Probability, ids: torch.Tensor) -> torch.nn.Module:
+    """Returns a compact module without scatters between its narrow tables and layers, so that one row is not slower."""
+    narrow = any(isinstance(module, NARROW) for module in probability.modules())
+    return fold(probability, (ids,)) if narrow else probability
 
 
 def to_pt2(predictor: Predictor, path: Path | str) -> list[Path]:

@@ -12,21 +12,21 @@ from torch.nn.modules import module as registry
 from fieldwise.core.errors import RunError
 from fieldwise.core.schema import Layout
 from fieldwise.core.store import FLOAT32, Store
-from fieldwise.models.model import CTRModel, Model
+from fieldwise.models.model import HeadModel, OwnModel
 from fieldwise.models.stored import StoredModel
 
 Tensors = Mapping[str, Tensor]
 PLACES: Final = 2**20
 """Maximum number of ids per row."""
-_SPARE: Final = 1_000
+SPARE: Final = 1_000
 """Modules, weights and buffers that a model may have in addition to the stored ones."""
 _BUFFERS: Final = 2**24
 """Numbers that a model may hold in buffers that are not stored, such as places."""
 
 
 def build(
-    settings: Model, layout: Layout, linear: Layout, stored: Tensors, store: Store = FLOAT32
-) -> CTRModel | StoredModel:
+    settings: OwnModel, layout: Layout, linear: Layout, stored: Tensors, store: Store = FLOAT32
+) -> HeadModel | StoredModel:
     """Returns the model with the stored weights; refuses any other size before allocating memory.
 
     The model is first built on torch's meta device, where tensors have shapes and no data. Tables in another store than
@@ -40,7 +40,7 @@ def build(
     if layout.schema.places > PLACES:
         raise RunError(f"A row has {layout.schema.places} ids. Allowed: at most {PLACES}. Export it again.")
     with torch.random.fork_rng(devices=[]):
-        with torch.device("meta"), _at_most(8 * len(stored) + _SPARE):
+        with torch.device("meta"), at_most(8 * len(stored) + SPARE):
             shape = _new(settings, layout, first_order, store)
         _check_shapes(shape, stored, numbers)
         model = _new(settings, layout, first_order, store)
@@ -48,7 +48,7 @@ def build(
     return model
 
 
-def _new(settings: Model, layout: Layout, linear: Layout | None, store: Store) -> CTRModel | StoredModel:
+def _new(settings: OwnModel, layout: Layout, linear: Layout | None, store: Store) -> HeadModel | StoredModel:
     if store == FLOAT32:
         return settings.build(layout, linear)
     return StoredModel(settings, layout, linear, store)
@@ -66,7 +66,7 @@ def check_finite(tensors: Tensors) -> None:
                 )
 
 
-def _check_shapes(shape: CTRModel | StoredModel, stored: Tensors, numbers: int) -> None:
+def _check_shapes(shape: HeadModel | StoredModel, stored: Tensors, numbers: int) -> None:
     claimed = shape.state_dict()
     for name in (*claimed, *stored):
         if name not in stored or name not in claimed:
@@ -84,7 +84,7 @@ def _check_shapes(shape: CTRModel | StoredModel, stored: Tensors, numbers: int) 
 
 
 @contextmanager
-def _at_most(count: int) -> Iterator[None]:
+def at_most(count: int) -> Iterator[None]:
     """Raises once a model registers more than `count` parts; counts only this thread."""
     thread, left = threading.get_ident(), count
 

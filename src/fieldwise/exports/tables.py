@@ -33,7 +33,7 @@ class Tables:
     @classmethod
     def of(cls, info: ModelInfo, align: int) -> "Tables":
         """Returns the tables of a model in the order of its fields, padded to multiples of `align`."""
-        common = info.model.get("common")
+        common = None if info.module else info.model.get("common")
         if common is not None and (type(common) is not int or common < 1):  # FuxiCTR evaluates it as code
             raise RunError(f"The model's 'common' is {common!r:.80}. Allowed: a positive integer. Export it again.")
         return cls(

@@ -17,6 +17,7 @@ from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.program import to_pt2
 from fieldwise.exports.tables import Tables
 from fieldwise.exports.triton import to_triton
+from fieldwise.models.factory import Build
 from fieldwise.models.model import Model
 
 SERVING: Final[dict[str, Callable[[Predictor, Path, str], list[Path]]]] = {
@@ -50,13 +51,13 @@ def export_to(
     model: Path,
     out: Path,
     align: int = 1,
-    cls: type[Model] | None = None,
+    cls: type[Model] | Build | None = None,
     store: Store | str | None = None,
 ) -> Exported:
     """Writes the files of `target` to the folder `out`, locked against other processes.
 
-    `cls` is the class of a model that is not part of the library. `store` is the type of its tables; by default they
-    are written as the folder has them.
+    `cls` is the factory or class of a model that is not part of the library. `store` is the type of its tables; by
+    default they are written as the folder has them.
     """
     if out.resolve() == model.resolve():
         raise SettingsError(f"{either('--out', 'out')} '{out}' is the model's own folder. Name another.")
@@ -69,7 +70,7 @@ def export_to(
         return _export_to(target, model, out, align, cls, store)
 
 
-def _in_store(model: Path, cls: type[Model] | None, store: Store | str | None) -> Predictor:
+def _in_store(model: Path, cls: type[Model] | Build | None, store: Store | str | None) -> Predictor:
     found = load(model, model=cls)
     return found if store is None else Predictor(in_store(found.model, store), found.given_encoder)
 
@@ -80,7 +81,7 @@ def _to_folder(predictor: Predictor, model: Path, out: Path) -> list[Path]:
 
 
 def _export_to(
-    target: str, model: Path, out: Path, align: int, cls: type[Model] | None, store: Store | str | None
+    target: str, model: Path, out: Path, align: int, cls: type[Model] | Build | None, store: Store | str | None
 ) -> Exported:
     if target in SERVING or target == FOLDER:
         if align != 1:

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.models.layers import Lift, mlp
-from fieldwise.models.model import Head, Model, Slices, kept_fields, live_fields
+from fieldwise.models.model import Head, OwnModel, Slices, kept_fields, live_fields
 
 
-class AutoInt(Model):
+class AutoInt(OwnModel):
     """Layers of multi-head self-attention with residual and ReLU, and an MLP if `hidden` is set."""
 
     common: int = Field(16, ge=1)

@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fieldwise.core.errors import MaskError
+from fieldwise.core.errors import MaskError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Field, Layout, Schema
 from fieldwise.models.compact import compact
-from fieldwise.models.model import CTRModel, Model
+from fieldwise.models.factory import IDS, Factory
+from fieldwise.models.model import CTRModel, HeadModel, Model, OwnModel
 
 FEW: Final = 20
 """Maximum ids per field in the check, whose outcome does not depend on it."""
@@ -22,6 +23,10 @@ NEAR: Final = 1e-3
 def check_model(settings: Model, schema: Schema) -> None:
     """Refuse a base model that cannot be sliced, or whose predictions change when zero columns are removed."""
     few = Schema(tuple(Field(field.name, min(field.cardinality, FEW), field.length) for field in schema.fields))
+    if isinstance(settings, Factory):
+        _check_factory(settings, few, schema)
+        return
+    assert isinstance(settings, OwnModel)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         _build_on_meta(settings, few.layout(settings.width))
@@ -44,7 +49,38 @@ def check_model(settings: Model, schema: Schema) -> None:
                 )
 
 
-def _build_on_meta(settings: Model, layout: Layout) -> None:
+def _check_factory(settings: Factory, few: Schema, schema: Schema) -> None:
+    """Refuse a factory whose compact modules would predict something else; the comparison is part of compacting."""
+    _check_memory(settings, schema)
+    try:
+        settings.inside(few)
+    except SettingsError:  # a factory for these fields only
+        few = schema
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = settings.new(few)
+        with torch.no_grad():
+            _randomize(model)
+        masks = _masks(model.layout)
+        for name in ("half of the columns", "one column"):
+            model.narrowed(masks[name])
+
+
+def _check_memory(settings: Factory, schema: Schema) -> None:
+    """Refuse a factory of many ids whose stored models could not be loaded."""
+    if sum(schema.cardinalities) <= IDS:
+        return
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            settings.module(schema)
+    except SettingsError as error:
+        raise MaskError(
+            f"{error} It must build under torch.device('meta') for more than {IDS:,} ids, so that loading needs no "
+            "memory for full tables. Do not read values of tensors while building."
+        ) from error
+
+
+def _build_on_meta(settings: OwnModel, layout: Layout) -> None:
     """Build it on the meta device, as loading does to check a file's shapes before allocating memory."""
     try:
         with torch.device("meta"):
@@ -75,12 +111,16 @@ def _ids(schema: Schema) -> Tensor:
     return torch.from_numpy(np.concatenate(columns, 1).astype(np.int32))
 
 
-def _randomized(model: CTRModel) -> CTRModel:
-    """Random weights and statistics, as after training, so that no zero hides a mistake."""
+def _randomized(model: HeadModel) -> HeadModel:
+    """The model with random weights and statistics, as after training, so that no zero hides a mistake."""
+    _randomize(model)
+    return model.eval()
+
+
+def _randomize(model: CTRModel) -> None:
     for weight in model.parameters():
         weight.add_(torch.randn_like(weight) * 0.3)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm1d) and module.running_mean is not None and module.running_var is not None:
             module.running_mean.normal_()
             module.running_var.uniform_(0.5, 2)
-    return model.eval()

@@ -1,5 +1,7 @@
 """Slicing: the narrow model that is equal to the masked model."""
 
+from typing import TypeVar, cast
+
 import torch
 from torch import Tensor
 
@@ -7,11 +9,14 @@ from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
 from fieldwise.core.registry import unknown
 from fieldwise.core.schema import Layout
-from fieldwise.models.model import CTRModel, Head
+from fieldwise.models.factory_model import FactoryModel
+from fieldwise.models.model import CTRModel, Head, HeadModel
 from fieldwise.tables.embedding import FieldEmbedding
 
+M = TypeVar("M", bound=CTRModel)
 
-def compact(model: CTRModel, mask: Mask, drop_first_order: bool = False) -> CTRModel:
+
+def compact(model: M, mask: Mask, drop_first_order: bool = False) -> M:
     """A new model with only the mask's columns, and the same predictions as the masked model.
 
     With `drop_first_order`, fields without columns also lose their first-order weights, so the model no longer reads
@@ -22,6 +27,14 @@ def compact(model: CTRModel, mask: Mask, drop_first_order: bool = False) -> CTRM
             f"The mask is for widths {mask.full.widths}, got a model of widths {model.layout.widths}. They must be "
             "equal. Use the mask of a search on this model."
         )
+    if isinstance(model, FactoryModel):
+        if drop_first_order:
+            raise MaskError(
+                "drop_first_order is not possible for a factory's model, whose module holds its first-order weights. "
+                "Leave it out."
+            )
+        return cast(M, model.narrowed(mask))
+    assert isinstance(model, HeadModel)
     linear = model.linear
     if linear and drop_first_order:
         linear = Layout(linear.schema, tuple(min(1, width) for width in mask.widths))
@@ -32,7 +45,7 @@ def compact(model: CTRModel, mask: Mask, drop_first_order: bool = False) -> CTRM
             _copy_tables(model.first_order, small.first_order, ((0,),) * len(mask.kept))
         small.head.load_state_dict(_sliced(model.head, small.head, mask))
     device = next(model.parameters()).device
-    return small.to(device).train(model.training)
+    return cast(M, small.to(device).train(model.training))
 
 
 def _sliced(head: Head, small: Head, mask: Mask) -> dict[str, Tensor]:

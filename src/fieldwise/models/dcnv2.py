@@ -8,10 +8,10 @@ from torch.nn import functional
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.models.layers import mlp
-from fieldwise.models.model import Head, Model, Slices
+from fieldwise.models.model import Head, OwnModel, Slices
 
 
-class DCNv2(Model):
+class DCNv2(OwnModel):
     """Bit-wise crosses, so mixed widths need no lift; default sizes match the paper's parameter counts."""
 
     cross_layers: int = Field(3, ge=1, le=1000)

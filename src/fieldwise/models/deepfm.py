@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.models.layers import Lift, mlp, pairwise, pairwise_of_sums
-from fieldwise.models.model import Head, Model, Slices, kept_fields, live_fields
+from fieldwise.models.model import Head, OwnModel, Slices, kept_fields, live_fields
 from fieldwise.tables.row_factored import SummedHead
 
 
-class DeepFM(Model):
+class DeepFM(OwnModel):
     """FM plus MLP; default sizes as in the preset `paper`."""
 
     common: int = Field(16, ge=1)

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.models.layers import Lift, pairwise, pairwise_of_sums
-from fieldwise.models.model import Head, Model, Slices
+from fieldwise.models.model import Head, OwnModel, Slices
 from fieldwise.tables.row_factored import SummedHead
 
 
-class FM(Model):
+class FM(OwnModel):
     """First-order weights, a bias and all pairwise inner products of the lifted fields."""
 
     common: int = Field(16, ge=1)

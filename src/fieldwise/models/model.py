@@ -1,6 +1,8 @@
-"""The interface of base models: settings that build a CTRModel, a head over an optionally gated embedding."""
+"""The interface of base models: settings that build a model whose columns can be gated and removed."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from pydantic import Field
@@ -8,7 +10,7 @@ from torch import Tensor, nn
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Size
-from fieldwise.core.schema import Layout
+from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.settings import Settings
 from fieldwise.tables.embedding import FieldEmbedding
 
@@ -28,12 +30,74 @@ class Head(nn.Module, ABC):
         """The entries of each weight to keep for a mask's columns."""
 
 
-class CTRModel(nn.Module):
+class FieldTables(Protocol):
+    """The tables of a model, by field."""
+
+    @property
+    def layout(self) -> Layout:
+        """The fields and their widths."""
+
+    def table(self, field: int) -> Tensor:
+        """The table of one field, (cardinality, width)."""
+
+    def span(self, field: int) -> tuple[nn.Parameter, slice]:
+        """The weight that contains one field, and the field's rows in it."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All weights."""
+
+
+class CTRModel(nn.Module, ABC):
+    """Logits of ids, with tables whose columns can be gated and removed."""
+
+    settings: "Model"
+    schema: Schema
+    """The fields whose ids it takes."""
+    layout: Layout
+    """The columns of its tables."""
+    linear: Layout | None = None
+    """The first-order weights, if they belong to fields."""
+    same_steps: bool = False
+    """Whether all training steps run the same kernels on the same tensors."""
+
+    @abstractmethod
+    def forward(self, ids: Tensor, gate: Tensor | None = None) -> Tensor:
+        """Logits (B,) of ids (B, places); a gate or mask (S,) multiplies the columns."""
+
+    @abstractmethod
+    def gated(self, ids: Tensor, gate: Tensor) -> Tensor:
+        """Logits (B,) with a gradient only for the gate (S,)."""
+
+    @abstractmethod
+    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
+        """Each row's derivative of the loss of the logits by every column's mask, (B, S)."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def embedding(self) -> FieldTables:
+            """The tables."""
+
+    @property
+    @abstractmethod
+    def needs(self) -> tuple[str, ...]:
+        """Fields that a prediction reads; ids of all others are ignored."""
+
+    @abstractmethod
+    def size(self) -> Size:
+        """The number of weights, by part of the model."""
+
+
+class HeadModel(CTRModel):
     """Embedding and head, with first-order weights if the base model has them."""
 
-    def __init__(self, settings: "Model", layout: Layout, linear: Layout | None, head: Head) -> None:
+    settings: "OwnModel"
+    embedding: FieldEmbedding
+    same_steps = True
+
+    def __init__(self, settings: "OwnModel", layout: Layout, linear: Layout | None, head: Head) -> None:
         super().__init__()
-        self.settings, self.layout, self.linear = settings, layout, linear
+        self.settings, self.schema, self.layout, self.linear = settings, layout.schema, layout, linear
         self.embedding = FieldEmbedding(layout, settings.init)
         self.first_order = FieldEmbedding(linear, settings.init) if linear and linear.columns else None
         self.head = head
@@ -42,6 +106,21 @@ class CTRModel(nn.Module):
         """Logits (B,) of ids (B, places); a gate or mask (S,) or (B, S) multiplies the embedding."""
         v = self.embedding(ids)  # (B, S)
         return self.logits(ids, v if gate is None else v * gate)
+
+    def gated(self, ids: Tensor, gate: Tensor) -> Tensor:
+        """Logits (B,) with a gradient only for the gate (S,)."""
+        with torch.no_grad():
+            v = self.embedding(ids)  # (B, S)
+        return self.logits(ids, v * gate)
+
+    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
+        """Each row's derivative of the loss of the logits by every column's mask, (B, S)."""
+        with torch.no_grad():
+            v = self.embedding(ids)  # (B, S)
+        v.requires_grad_()
+        (grad,) = torch.autograd.grad(loss(self.logits(ids, v)), v)
+        slopes: Tensor = grad * v.detach()
+        return slopes
 
     def logits(self, ids: Tensor, v: Tensor) -> Tensor:
         """Logits (B,) of ids (B, places) whose embedding is v (B, S)."""
@@ -65,8 +144,28 @@ class CTRModel(nn.Module):
         )
 
 
-class Model(Settings):
-    """Settings of a base model; `build` creates the model."""
+class Model(Settings, ABC):
+    """Settings of a base model, of the library or of a user's factory."""
+
+    @abstractmethod
+    def layout(self, schema: Schema) -> Layout:
+        """The columns of the full model."""
+
+    @abstractmethod
+    def new(self, schema: Schema) -> CTRModel:
+        """A full model, initialized from torch's global random state."""
+
+    @abstractmethod
+    def fresh(self, schema: Schema, mask: Mask) -> CTRModel:
+        """A model with the mask's columns, initialized from torch's global random state."""
+
+    @abstractmethod
+    def weights(self, schema: Schema) -> nn.Module:
+        """A module with the full model's weights, whose number can be counted on the meta device."""
+
+
+class OwnModel(Model):
+    """Settings of a base model of the library."""
 
     width: int = Field(16, ge=1, le=65_536)
     """Width of the full model's tables, 1 to 65,536; a field with fewer ids has one column per id."""
@@ -81,14 +180,30 @@ class Model(Settings):
         """Whether every id also has a first-order weight, in addition to its embedding."""
         return True
 
-    def build(self, layout: Layout, linear: Layout | None = None) -> CTRModel:
+    def build(self, layout: Layout, linear: Layout | None = None) -> HeadModel:
         """A new model for these columns, initialized from torch's global random state.
 
         `linear` has width 1 for fields with first-order weights and 0 for those without; by default all have them.
         """
         if linear is None and self.has_first_order():
             linear = Layout(layout.schema, (1,) * len(layout.schema))
-        return CTRModel(self, layout, linear, self.head(layout))
+        return HeadModel(self, layout, linear, self.head(layout))
+
+    def layout(self, schema: Schema) -> Layout:
+        """The columns of the full model."""
+        return schema.layout(self.width)
+
+    def new(self, schema: Schema) -> HeadModel:
+        """A full model, initialized from torch's global random state."""
+        return self.build(self.layout(schema))
+
+    def fresh(self, schema: Schema, mask: Mask) -> HeadModel:
+        """A model with the mask's columns, initialized from torch's global random state."""
+        return self.build(mask.layout)
+
+    def weights(self, schema: Schema) -> nn.Module:
+        """A module with the full model's weights, whose number can be counted on the meta device."""
+        return self.new(schema)
 
 
 def needed_fields(layout: Layout, linear: Layout | None) -> tuple[str, ...]:

@@ -5,10 +5,12 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from fieldwise.core.errors import SettingsError
 from fieldwise.core.records import Bytes, Size
 from fieldwise.core.schema import Layout
 from fieldwise.core.store import FLOAT32, Store
-from fieldwise.models.model import CTRModel, Model, needed_fields
+from fieldwise.models.factory_model import FactoryModel
+from fieldwise.models.model import CTRModel, HeadModel, OwnModel, needed_fields
 from fieldwise.tables.stored import StoredEmbedding
 
 _TABLES: Final = ("embedding.", "first_order.")
@@ -17,9 +19,10 @@ _TABLES: Final = ("embedding.", "first_order.")
 class StoredModel(nn.Module):
     """A head over stored tables and first-order weights. Rows are gathered as stored and scaled after the gather."""
 
-    def __init__(self, settings: Model, layout: Layout, linear: Layout | None, store: Store) -> None:
+    def __init__(self, settings: OwnModel, layout: Layout, linear: Layout | None, store: Store) -> None:
         super().__init__()
         self.settings, self.layout, self.linear, self.store = settings, layout, linear, store
+        self.schema = layout.schema
         self.embedding = StoredEmbedding(layout, store)
         self.first_order = StoredEmbedding(linear, store) if linear and linear.columns else None
         self.head = settings.head(layout)
@@ -46,6 +49,10 @@ class StoredModel(nn.Module):
 
 def stored(model: CTRModel, store: Store) -> StoredModel:
     """A copy of a trained model with its tables and first-order weights in a store."""
+    if not isinstance(model, HeadModel):
+        raise SettingsError(
+            f"store = '{store}': the tables of a factory's model are the module's own. Allowed: float32. Leave it out."
+        )
     with torch.random.fork_rng(devices=[]):
         found = StoredModel(model.settings, model.layout, model.linear, store)
     found = found.to(next(model.parameters()).device)
@@ -63,6 +70,10 @@ def store_of(model: CTRModel | StoredModel) -> Store:
 
 def stored_bytes(model: CTRModel | StoredModel) -> Bytes:
     """Bytes of the tensors of a model, by part; scales count with their tables."""
+    if isinstance(model, FactoryModel):
+        whole = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+        tables, first = sum(weight.nbytes for weight in model.embedding.parameters()), 4 * model.inside.first_order
+        return Bytes(tables=tables, first_order=first, dense=whole - tables - first)
     sizes = {name: t.numel() * t.element_size() for name, t in model.state_dict().items()}
     tables, first = (sum(n for name, n in sizes.items() if name.startswith(part)) for part in _TABLES)
     return Bytes(tables=tables, first_order=first, dense=sum(sizes.values()) - tables - first)

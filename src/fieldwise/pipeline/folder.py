@@ -83,13 +83,13 @@ def end(folder: Path, record: StageRecord | RunRecord) -> None:
 def check_stages(job: Job, data: Dataset) -> None:
     """Refuses, before any work, budgets that cannot be met, too little memory, and stages made with other settings."""
     settings = job.settings
+    if any(not (job.pretrain_folder(seed) / "record.json").exists() for seed in settings.run.seeds):
+        check_room(settings.model, data.schema, settings.pretrain, choose_device(settings.run.device))
     for budget in settings.run.budgets:
-        budget.limit(data.schema.layout(settings.model.width))
+        budget.limit(settings.model.layout(data.schema))
     for folder, values in job.stages(data):
         if (folder / "stage.json").exists():
             agree(folder, values)
-    if any(not (job.pretrain_folder(seed) / "record.json").exists() for seed in settings.run.seeds):
-        check_room(settings.model, data.schema, settings.pretrain, choose_device(settings.run.device))
 
 
 def with_earlier(settings: RunSettings, out: Path) -> RunSettings:

@@ -21,10 +21,11 @@ from fieldwise.data.split import SPLIT_RULES as SPLIT_NAMES
 from fieldwise.data.split import RandomSplit, SplitRule
 from fieldwise.models import MODELS
 from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.factory import Factory, model_named
 from fieldwise.models.model import Model
 from fieldwise.presets import filled
 from fieldwise.searches import HAM, SEARCHES
-from fieldwise.searches.search import Search
+from fieldwise.searches.search import Search, check_network
 from fieldwise.train.stages import Pretrain, Retrain
 from fieldwise.train.task import Device
 
@@ -81,13 +82,14 @@ class RunSettings:
             data=_source(values, reader, trusted, prepared=run is not None and run.dataset is not None),
             split=reader.named("split", SplitRule, SPLIT_NAMES, "random"),
             engine=reader.named("engine", Engine, ENGINES, "auto"),  # type: ignore[type-abstract]
-            model=reader.named("model", Model, MODELS, "dcnv2"),  # type: ignore[type-abstract]
+            model=reader.model(),
             pretrain=reader.table("pretrain", Pretrain),
             search=reader.named("search", Search, SEARCHES, "ham"),  # type: ignore[type-abstract]
             retrain=reader.table("retrain", Retrain),
         )
         known = cls.__dataclass_fields__
         reader.problems += [unknown("settings", name, known) for name in values if name not in known]
+        reader.problems += [] if reader.problems else _of_factory(result)
         if reader.problems:
             raise SettingsError("\n".join(reader.problems))
         return result
@@ -114,6 +116,27 @@ class RunSettings:
 
 RunInput = RunSettings | Mapping[str, Any] | Path | str
 """Settings as Python callers may give them: the object, the tables of a settings file, or the path of a TOML file."""
+
+
+def _of_factory(settings: RunSettings) -> list[str]:
+    """Problems of settings that a factory's model does not support, before any work."""
+    if not isinstance(settings.model, Factory):
+        return []
+    problems = []
+    stages = {"pretrain": settings.pretrain, "search": settings.search, "retrain": settings.retrain}
+    for name, stage in stages.items():
+        if getattr(stage, "optimizer", None) == "rowwise-adagrad":
+            problems.append(
+                f"[{name}] optimizer = 'rowwise-adagrad' updates tables of the library; a factory's tables are the "
+                "module's own. Choose adam or dense-adam."
+            )
+    if settings.retrain.drop_first_order:
+        problems.append("[retrain] drop_first_order is not possible for a factory's model. Leave it out.")
+    try:
+        check_network(settings.search, settings.model)
+    except SettingsError as error:
+        problems.append(str(error))
+    return problems
 
 
 def _search_class(values: Mapping[str, Any], trusted: Trusted) -> type[Search] | None:
@@ -172,6 +195,16 @@ class _Reader:
             self.problems.append(f"[{name}] '{cls.__name__}' is no {base.__name__}. Choose from: {', '.join(table)}.")
             return cast(T, None)
         return self._read(name, cls, inner)
+
+    def model(self) -> Model:
+        """The settings of `[model]`, whose name may be that of a user's factory."""
+        inner = self._inner("model")
+        try:
+            cls = model_named(str(inner.pop("name", "dcnv2")), self._trusted)
+        except SettingsError as error:
+            self.problems.append(str(error))
+            return cast(Model, None)
+        return self._read("model", cls, inner)
 
     def _inner(self, name: str) -> Values:
         inner = self._values.get(name, {})

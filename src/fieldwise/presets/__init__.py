@@ -33,7 +33,8 @@ def filled(values: Mapping[str, Any], members: str | None = None) -> Values:
     for table, several in _SEVERAL.items():
         own, each = given.get(table, {}), preset.pop(several)
         if isinstance(own, Mapping):
-            below = {**preset[table], **each.get(str(own.get("name", preset[table]["name"])), {})}
+            name = str(own.get("name", preset[table]["name"]))
+            below = {**preset[table], **each.get(name, {})} if ":" not in name else {}  # a user's own has other keys
             inner = own.get(members, below.get(members)) if table == "search" and members else None
             if members and inner and isinstance(inner, Mapping):
                 below[members] = {name: each.get(name, {}) for name in inner}

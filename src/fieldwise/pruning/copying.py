@@ -18,7 +18,7 @@ def copied(model: nn.Module, swaps: Swaps, weights: Mapping[Tensor, Tensor]) -> 
     """Return a deep copy with every reference to an old module or an old weight replaced by the new one."""
     memo: dict[int, Any] = {id(old): new for old, new in swaps.items()}
     memo |= {id(old): new for old, new in weights.items()}
-    for tensor in _attributes(model):
+    for tensor in attributes(model):
         if not tensor.is_leaf:  # copy.deepcopy rejects tensors that are not graph leaves
             memo[id(tensor)] = tensor.detach().clone()
     try:
@@ -56,7 +56,7 @@ def _swap_within(value: Any, swaps: Swaps) -> None:
             value[place] = swaps[entry]
 
 
-def _attributes(model: nn.Module) -> Iterator[Tensor]:
+def attributes(model: nn.Module) -> Iterator[Tensor]:
     """Yield tensors that modules hold as plain attributes, also in lists and dicts."""
     for module in model.modules():
         for name, value in vars(module).items():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fieldwise.core.mask import Mask
 from fieldwise.pruning.example import Example
 from fieldwise.pruning.gating import Gating
-from fieldwise.pruning.narrow import Conv, NarrowConv, NarrowLinear, NarrowNorm, Norm
+from fieldwise.pruning.narrow_layers import Conv, NarrowConv, NarrowLinear, NarrowNorm, Norm
 from fieldwise.pruning.probe import Dropped, Probe, Seen, axis_of
 from fieldwise.pruning.sites import Site, Table
 

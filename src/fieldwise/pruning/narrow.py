@@ -1,4 +1,4 @@
-"""Modules that store only live weights, with inputs and outputs of the full width.
+"""Tables that store only live columns, with outputs of the full width.
 
 Forward code works with them as with the modules they replace. Weights and a JSON description restore them.
 """
@@ -16,8 +16,6 @@ from fieldwise.pruning.sites import Table
 from fieldwise.tables.embedding import FieldEmbedding
 
 Description = dict[str, Any]
-Norm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
-Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 def shallow(module: nn.Module) -> Any:
@@ -121,8 +119,8 @@ class NarrowFields(nn.Module):
         starts, self.layout = full.layout.starts, full.layout
         own = [[k - start for k in kept if start <= k < end] for start, end in pairwise(starts)]
         narrow = Layout(Schema(full.layout.schema.fields), tuple(len(columns) for columns in own))
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), torch.device("cpu"):
-            self.table = FieldEmbedding(narrow, 0.0).to(home(full))
+        self.table = zeros_of(narrow).to(home(full))
+        with torch.no_grad():
             for j, columns in enumerate(own):
                 if columns and not full.table(j).is_meta:
                     self.table.table(j).copy_(full.table(j)[:, columns])
@@ -154,6 +152,16 @@ class NoTable(nn.Module):
             self.num_embeddings, self.embedding_dim = table.weight.shape
             self.padding_idx = table.padding_idx
         self.register_buffer("like", torch.zeros(0, dtype=weight.dtype, device=home(table)), persistent=False)
+        self._table = (_hollow(table),)  # in a tuple, so that it is no submodule and has no weights to store
+
+    def full_of_zeros(self) -> nn.Module:
+        """Return the table that this one replaces, with zeros."""
+        found = self._table[0]
+        if isinstance(found, Layout):
+            return zeros_of(found).to(self.like.device)
+        table: nn.Module = shallow(found)
+        table.weight = nn.Parameter(torch.zeros_like(found.weight, device=self.like.device), found.weight.requires_grad)
+        return table
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Any = None) -> Tensor:  # noqa: A002
         """Return zeros; the values of ids are not used."""
@@ -167,83 +175,19 @@ class NoTable(nn.Module):
         return {"kind": "table", "kept": []}
 
 
-class NarrowLinear(nn.Module):
-    """A linear layer without its dead inputs and outputs."""
-
-    def __init__(self, layer: nn.Linear, inputs: Sequence[int], outputs: Sequence[int], bias: bool) -> None:
-        super().__init__()
-        self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.gather = Gather(inputs, layer.in_features).to(home(layer))
-        weight = layer.weight.detach()[list(outputs)][:, list(inputs)]
-        self.weight = renewed(weight, layer.weight)
-        self.bias = None
-        if bias:
-            start = weight.new_zeros(len(outputs)) if layer.bias is None else layer.bias.detach()[list(outputs)]
-            self.bias = renewed(start, layer.weight)
-        self.scatter = Scatter(outputs, layer.out_features).to(home(layer))
-        self.train(layer.training)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return what the full layer returns, with zeros in dead outputs."""
-        found: Tensor = self.scatter(functional.linear(self.gather(x), self.weight, self.bias))
-        return found
-
-    def description(self) -> Description:
-        """Return everything except weights that defines this module."""
-        ends = {"inputs": self.gather.live, "outputs": self.scatter.live}
-        return {"kind": "linear", **ends, "bias": self.bias is not None}
+def _hollow(table: Table | FieldEmbedding) -> Any:
+    """Return what describes a table's shape without its memory: a layout, or a table on the meta device."""
+    if isinstance(table, FieldEmbedding):
+        return table.layout
+    twin = shallow(table)
+    twin.weight = nn.Parameter(table.weight.detach().to("meta"), requires_grad=table.weight.requires_grad)
+    return twin
 
 
-class NarrowConv(nn.Module):
-    """A convolution without its dead channels."""
-
-    def __init__(self, layer: Conv, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        super().__init__()
-        inner = shallow(layer)
-        inner.weight = renewed(layer.weight.detach()[list(outputs)][:, list(inputs)], layer.weight)
-        if layer.bias is not None:
-            inner.bias = renewed(layer.bias.detach()[list(outputs)], layer.bias)
-        inner.in_channels, inner.out_channels = len(inputs), len(outputs)
-        axis = -layer.weight.dim() + 1
-        self.gather = Gather(inputs, layer.in_channels, axis).to(home(layer))
-        self.layer = inner
-        self.scatter = Scatter(outputs, layer.out_channels, axis).to(home(layer))
-        self.train(layer.training)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return what the full layer returns, with zeros in dead outputs."""
-        found: Tensor = self.scatter(self.layer(self.gather(x)))
-        return found
-
-    def description(self) -> Description:
-        """Return everything except weights that defines this module."""
-        return {"kind": "conv", "inputs": self.gather.live, "outputs": self.scatter.live}
-
-
-class NarrowNorm(nn.Module):
-    """A batch normalization of the features that a later layer reads."""
-
-    def __init__(self, layer: Norm, live: Sequence[int]) -> None:
-        super().__init__()
-        inner = shallow(layer)
-        for name, weight in layer.named_parameters(recurse=False):
-            setattr(inner, name, renewed(weight.detach()[list(live)], weight))
-        for name, buffer in layer.named_buffers(recurse=False):
-            inner._buffers[name] = (buffer[list(live)] if buffer.dim() else buffer).detach().clone()
-        inner.num_features = len(live)
-        self.gather = Gather(live, layer.num_features, 1).to(home(layer))
-        self.layer = inner
-        self.scatter = Scatter(live, layer.num_features, 1).to(home(layer))
-        self.train(layer.training)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return what the full layer returns, with zeros in dead features."""
-        found: Tensor = self.scatter(self.layer(self.gather(x)))
-        return found
-
-    def description(self) -> Description:
-        """Return everything except weights that defines this module."""
-        return {"kind": "norm", "live": self.scatter.live}
-
-
-NARROW = (NarrowTable, NarrowFields, NoTable, NarrowLinear, NarrowConv, NarrowNorm)
+def zeros_of(layout: Layout) -> FieldEmbedding:
+    """Return an embedding of zeros."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), torch.device("cpu"):
+        found = FieldEmbedding(layout, 0.0)
+        for table in found.parameters():
+            table.zero_()  # 0.0 times a draw may be -0.0
+    return found

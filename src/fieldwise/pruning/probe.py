@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from fieldwise.pruning.example import Example, floats
 from fieldwise.pruning.gating import Gating
-from fieldwise.pruning.narrow import Conv, Norm
+from fieldwise.pruning.narrow_layers import Conv, Norm
 from fieldwise.pruning.sites import Site, Table
 from fieldwise.tables.embedding import FieldEmbedding
 

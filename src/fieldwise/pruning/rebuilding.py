@@ -8,19 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.core.errors import MaskError
-from fieldwise.pruning.copying import replaced
-from fieldwise.pruning.narrow import (
-    NARROW,
-    Conv,
-    Description,
-    NarrowConv,
-    NarrowFields,
-    NarrowLinear,
-    NarrowNorm,
-    NarrowTable,
-    Norm,
-    NoTable,
-)
+from fieldwise.pruning.copying import attributes, replaced
+from fieldwise.pruning.narrow import Description, NarrowFields, NarrowTable, NoTable
+from fieldwise.pruning.narrow_layers import NARROW, Conv, NarrowConv, NarrowLinear, NarrowNorm, Norm
 from fieldwise.pruning.sites import Table
 from fieldwise.tables.embedding import FieldEmbedding
 
@@ -43,34 +33,86 @@ def rebuild(model: nn.Module, description: Mapping[str, Any] | str, state: Mappi
         raise MaskError(
             f"Not a compact model: format {values.get('format')!r}. Allowed: {FORMAT!r}. Store what describe() returns."
         )
+    _check_numbers(model, values["modules"], sum(tensor.numel() for tensor in state.values()))
     swaps: dict[nn.Module, nn.Module] = {}
     tied: dict[int, nn.Parameter] = {}
     for name, entry in values["modules"].items():
-        try:
-            old = model.get_submodule(name)
-        except AttributeError as error:
-            raise MaskError(
-                f"{type(model).__name__} has no '{name}'. Build the model with the same settings as the compact one."
-            ) from error
+        old = _submodule(model, name)
         swaps[old] = _narrow(name, old, entry, tied)
     device = next((tensor.device for tensor in state.values()), torch.device("cpu"))
     small = replaced(model, swaps)
-    try:
-        small.load_state_dict(dict(state), assign=True)
-    except RuntimeError as error:
-        line = " ".join(str(error).split())
-        raise MaskError(
-            f"The weights do not fit {type(model).__name__}: {line[:300]}. Load the weights stored with it."
-        ) from error
+    restore(small, state)
     for module in small.modules():
         if isinstance(module, NARROW):  # the state_dict does not store their index buffers
             _settle(module, device)
     lost = [name for name, tensor in small.named_buffers() if tensor.is_meta]
+    lost += ["an attribute" for tensor in attributes(small) if tensor.is_meta]
     if lost:
-        raise MaskError(
+        raise MetaError(
             f"Buffers {', '.join(lost[:5])} are not stored with the weights. Build the model on a real device."
         )
     return small
+
+
+class MetaError(MaskError):
+    """A model that cannot be rebuilt from the meta device, because it computes values while it is built."""
+
+
+def _check_numbers(model: nn.Module, entries: Mapping[str, Any], stored: int) -> None:
+    """Refuse descriptions that ask for more numbers than are stored, before memory is allocated."""
+    claimed = 0
+    for name, entry in entries.items():
+        old = _submodule(model, name)
+        if isinstance(old, FieldEmbedding) and entry.get("kind") == "table":  # the only one that is allocated here
+            starts, kept = old.layout.starts, list(entry["kept"])
+            rows = old.layout.schema.cardinalities
+            claimed += sum(rows[j] * sum(starts[j] <= k < starts[j + 1] for k in kept) for j in range(len(rows)))
+    if claimed > stored:
+        raise MaskError(f"The tables need {claimed} numbers, but {stored} are stored. Store the model again.")
+
+
+def _submodule(model: nn.Module, name: str) -> nn.Module:
+    try:
+        return model.get_submodule(name)
+    except AttributeError as error:
+        raise MaskError(
+            f"{type(model).__name__} has no '{name}'. Build the model with the same settings as the compact one."
+        ) from error
+
+
+def restore(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Give a model, which may be on the meta device, these weights and buffers; tied weights stay tied."""
+    state, wanted = dict(state), model.state_dict()
+    problems = [f"'{name}' is not part of it" for name in state if name not in _all_names(model)]
+    done: dict[int, Tensor] = {}
+    for name, old in wanted.items():
+        new = state.get(name)
+        if new is None:
+            problems.append(f"'{name}' is missing")
+        elif new.shape != old.shape or new.dtype != old.dtype:
+            problems.append(f"'{name}' is {tuple(new.shape)} of {new.dtype}, not {tuple(old.shape)} of {old.dtype}")
+    if problems:
+        raise MaskError(
+            f"The weights do not fit {type(model).__name__}: {'; '.join(problems)[:300]}. Load the weights stored with "
+            "it."
+        )
+    for path, module in model.named_modules():
+        prefix = f"{path}." if path else ""
+        for slots in (module._parameters, module._buffers):
+            for name, given in slots.items():
+                if given is None or prefix + name not in state:
+                    continue
+                if id(given) not in done:
+                    value = state[prefix + name]
+                    is_weight = isinstance(given, nn.Parameter)
+                    done[id(given)] = nn.Parameter(value, given.requires_grad) if is_weight else value
+                slots[name] = done[id(given)]
+
+
+def _all_names(model: nn.Module) -> set[str]:
+    """Return the names of all weights and buffers, also of buffers that a state_dict leaves out."""
+    pairs = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return {name for name, _ in pairs}
 
 
 def _settle(module: nn.Module, device: torch.device) -> None:
@@ -78,6 +120,13 @@ def _settle(module: nn.Module, device: torch.device) -> None:
         for name, buffer in inner._buffers.items():
             if buffer is not None and name in inner._non_persistent_buffers_set and not buffer.is_meta:
                 inner._buffers[name] = buffer.to(device)
+
+
+def unstored(small: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers that a state_dict leaves out; those of narrow modules follow from their description."""
+    own = {id(b) for module in small.modules() if isinstance(module, NARROW) for b in module.buffers()}
+    known = small.state_dict().keys()
+    return {name: b for name, b in small.named_buffers() if name not in known and id(b) not in own}
 
 
 def _narrow(name: str, old: nn.Module, entry: Mapping[str, Any], tied: dict[int, nn.Parameter]) -> nn.Module:

@@ -9,6 +9,7 @@ between two candidates.
 
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from fieldwise.core.schema import Layout
 from fieldwise.core.select import select
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
-from fieldwise.models.model import Model
+from fieldwise.models.model import Model, OwnModel
 from fieldwise.searches.search import Restarting, SearchResult, check_smallest, finish
 from fieldwise.searches.trained import AdamSearch
 from fieldwise.tables.state import Tensors, named, optimizer_tensors, restore_optimizer, under
@@ -36,6 +37,8 @@ from fieldwise.train.task import Task
 
 class AutoDim(Restarting, AdamSearch):
     """Learns the probability of each candidate width for each field."""
+
+    own_network: ClassVar[str] = "trains a supernet that mixes tables of several widths, in place of your model"
 
     candidates: tuple[int, ...] = Field((2, 4, 8), min_length=1)
     """Widths to choose from, ascending, each at least 1."""
@@ -112,6 +115,7 @@ class Supernet(nn.Module):
 
     def __init__(self, model: Model, layout: Layout, widths: NDArray[np.int64], common: int) -> None:
         super().__init__()
+        assert isinstance(model, OwnModel)
         fields, count = widths.shape
         self.body = model.build(Layout(layout.schema, (common,) * fields))
         bound = 1 / torch.from_numpy(np.sqrt(np.maximum(widths, 1)))[:, :, None, None]

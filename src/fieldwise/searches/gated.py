@@ -121,7 +121,7 @@ class Stage:
             keep_best=False,
             valid_step=self._gate_step,
             look=self._report,
-            same_steps=True,
+            same_steps=self._model.same_steps,
             beside=self,
             place=self._place,
         )
@@ -148,11 +148,7 @@ class Stage:
 
     def _gated(self, ids: Tensor, values: Tensor) -> Tensor:
         """Logits (B,) with a gradient only for the gate's values."""
-        if self._forward is not self._model:
-            return self._forward(ids, values)
-        with torch.no_grad():
-            v = self._model.embedding(ids)  # (B, S)
-        return self._model.logits(ids, v * values)
+        return self._model.gated(ids, values) if self._forward is self._model else self._forward(ids, values)
 
     def _report(self) -> None:
         """Report the live columns to the watcher."""

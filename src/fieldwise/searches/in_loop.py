@@ -23,13 +23,7 @@ from fieldwise.searches.search import Search, check_smallest
 from fieldwise.searches.sseds import SSEDS
 from fieldwise.searches.uniform import Uniform
 
-REFUSED: Final = {
-    "AutoDim": "trains a supernet that mixes tables of several widths, in place of your model",
-    "OptEmbed": "trains a supernet with random widths, and evaluates many masks on all validation rows",
-    "PEP": "trains thresholds inside the tables, in place of your optimizer",
-    "Race": "retrains and compares several models: create one pruner per search, and keep the best result",
-}
-"""Why a search cannot run in a user's own loop."""
+RACE: Final = "retrains and compares several models: create one pruner per search, and keep the best result"
 
 
 def method_of(search: Search, tables: Tables, budget: Budget, steps: int | None, device: torch.device) -> Method:
@@ -58,7 +52,8 @@ def method_of(search: Search, tables: Tables, budget: Budget, steps: int | None,
         case Random():
             return Fixed(tables, budget, torch.rand(layout.columns, dtype=torch.float64).numpy(), device)
     name = type(search).__name__ if isinstance(search, Search) else repr(search)
-    why = REFUSED.get(name, "is not a search that a pruner supports")
+    own = search.own_network if isinstance(search, Search) else ""
+    why = own or (RACE if name == "Race" else "is not a search that a pruner supports")
     raise SettingsError(
         f"{name} {why}. In your own loop, use a gate (HAM, SAM, SamSigmoid, SamGS, HamP) or SSEDS, Rounds, Magnitude, "
         "MDE, Uniform, Random."

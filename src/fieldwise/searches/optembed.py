@@ -9,7 +9,7 @@ all rows, because its tables are dense. The summary reports how many numbers the
 import time
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.core.watcher import Watcher
-from fieldwise.models.model import CTRModel
+from fieldwise.models.model import CTRModel, HeadModel
 from fieldwise.searches.evolution import Evolution, Genes, Room
 from fieldwise.searches.search import Restarting, SearchResult, check_smallest, finish
 from fieldwise.searches.trained import AdamSearch
@@ -33,6 +33,8 @@ from fieldwise.train.task import Task
 
 class OptEmbed(Restarting, AdamSearch):
     """Trains one supernet for all widths, then evolves widths within the budget."""
+
+    own_network: ClassVar[str] = "trains a supernet with random widths, in place of your model"
 
     threshold_rate: float = Field(1e-4, ge=0)
     """Learning rate of the row thresholds (plain gradient steps), at least 0."""
@@ -106,6 +108,7 @@ class RowThresholds:
 
     def forward(self, model: CTRModel, ids: Tensor) -> Tensor:
         """Training logits (B,) with the thresholds and a random width per sample and field."""
+        assert isinstance(model, HeadModel)
         v = model.embedding(ids)  # (B, S)
         norms = v.new_zeros(len(ids), len(self._widths)).index_add(1, self._owners, v.abs())  # (B, F)
         rows = step(norms - self.t)[:, self._owners]  # (B, S)

@@ -8,6 +8,7 @@ reports how many entries PEP keeps, and how many numbers a dense layout would st
 """
 
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -18,7 +19,7 @@ from fieldwise.core.records import Epoch
 from fieldwise.core.select import select
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
-from fieldwise.models.model import CTRModel
+from fieldwise.models.model import CTRModel, HeadModel
 from fieldwise.searches.search import Restarting, SearchResult, finish
 from fieldwise.searches.trained import AdamSearch
 from fieldwise.tables.embedding import FieldEmbedding
@@ -33,6 +34,8 @@ from fieldwise.train.task import Task
 
 class PEP(Restarting, AdamSearch):
     """Learns a threshold for every entry, and keeps the columns with most entries above it."""
+
+    own_network: ClassVar[str] = "trains thresholds inside the tables, in place of your model"
 
     epochs: int = Field(50, ge=1)
     """Maximum number of passes over the training rows, at least 1; it stops once few enough entries are left."""
@@ -91,6 +94,7 @@ class Thresholded(nn.Module):
 
     def __init__(self, model: CTRModel, start: float, speed: float) -> None:
         super().__init__()
+        assert isinstance(model, HeadModel)
         self.model, self._speed = model, speed
         self.thresholds = FieldEmbedding(
             model.layout, 0.0

@@ -15,7 +15,9 @@ from fieldwise.pruning import sites
 from fieldwise.pruning.compacting import Report, compact
 from fieldwise.pruning.example import Example, Randomness, evaluating
 from fieldwise.pruning.gating import Gating
+from fieldwise.pruning.narrow_layers import NARROW
 from fieldwise.pruning.use import check_use
+from fieldwise.pruning.widening import compact_again
 from fieldwise.searches import HAM
 from fieldwise.searches.in_loop import method_of
 from fieldwise.searches.loop_methods import Loss
@@ -110,7 +112,16 @@ class Pruner:
         `pruner.report` lists what became smaller and what did not. With `inplace` the model itself is changed, for
         models that cannot be copied; the pruner then removes its hooks.
         """
-        small, self.report = compact(self.model, self._gating, mask or self.mask, self._example, inplace)
+        mask = self.mask if mask is None else mask
+        if inplace or not any(isinstance(module, NARROW) for module in self.model.modules()):
+            small, self.report = compact(self.model, self._gating, mask, self._example, inplace)
+            return small
+        self._gating.remove()
+        try:
+            small, self.report = compact_again(self.model, self.tables, mask, self._example)
+        finally:
+            self._gating = Gating(self.tables)
+            self._gating.set(*self._method.still())
         return small
 
     def remove(self) -> None:

@@ -42,6 +42,10 @@ class Race(Search):
         except SettingsError as error:
             raise ValueError(str(error)) from error
 
+    def all(self) -> list[Search]:
+        """The searches that enter."""
+        return [_search(name, values) for name, values in self.entrants.items()]
+
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Search and retrain each in turn. Returns the winner before its retraining, because retraining follows."""
         best: tuple[float, str, SearchResult] | None = None

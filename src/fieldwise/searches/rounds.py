@@ -8,6 +8,7 @@ column of a large table counts by its rows.
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,7 @@ class Rounds(TrainedSearch):
             evaluate=lambda: evaluate(model, task.valid),
             stop=lambda _: False,
             keep_best=False,
-            same_steps=True,
+            same_steps=model.same_steps,
             place=place,
         )
         return fit(model, task, self.training(), plan, folder, watcher)
@@ -88,13 +89,8 @@ def loss_increase(model: CTRModel, rows: Batches) -> NDArray[np.float64]:
     model.eval()
     total = torch.zeros(model.layout.columns, dtype=torch.float64, device=next(model.parameters()).device)
     for batch in rows.ordered(ROWS):
-        with torch.no_grad():
-            v = model.embedding(batch.ids)  # (B, S)
-        v.requires_grad_()
-        logits = model.logits(batch.ids, v)
-        loss = functional.binary_cross_entropy_with_logits(logits, batch.labels, reduction="sum")
-        (grad,) = torch.autograd.grad(loss, v)
-        slope = grad * v.detach()  # each row's derivative by the mask, (B, S)
+        loss = partial(functional.binary_cross_entropy_with_logits, target=batch.labels, reduction="sum")
+        slope = model.slopes(batch.ids, loss)  # each row's derivative by the mask, (B, S)
         total += (slope.square() / 2 - slope).sum(0).double()
     model.train(training)
     return (total / len(rows)).cpu().numpy()

@@ -15,7 +15,8 @@ from fieldwise.core.schema import Layout
 from fieldwise.core.settings import Settings
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
-from fieldwise.models.model import CTRModel
+from fieldwise.models.factory import Factory
+from fieldwise.models.model import CTRModel, Model
 from fieldwise.searches.trace import Trace
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.randomness import randomness
@@ -56,11 +57,17 @@ class Search(Settings, ABC):
     """Tables of a run's settings that fill the fields of the same name, unless the search sets them."""
     members: ClassVar[str | None] = None
     """The field that holds further searches by name, if there is one. A preset fills their settings too."""
+    own_network: ClassVar[str] = ""
+    """Why a model must be the library's own, if the search trains a network in place of it."""
 
     @property
     def uses_pretrained(self) -> bool:
         """Whether the search needs the pretrained full model. Pretraining then counts as part of its cost."""
         return True
+
+    def all(self) -> list["Search"]:
+        """This search, or those that it runs."""
+        return [self]
 
     @abstractmethod
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
@@ -88,7 +95,7 @@ class Restarting(Search, ABC):
         if self.uses_pretrained:
             return compact(task.starting_model(), mask)
         with randomness(task.seed, "weights"):
-            return task.model.build(mask.layout).to(task.torch_device)
+            return task.model.fresh(task.schema, mask).to(task.torch_device)
 
 
 def search(
@@ -112,8 +119,21 @@ def search(
             "Allowed: a task with a starting model. Pass task.starting_from(fw.pretrain(task).model)."
         )
     budget = Budget.parse(budget)
+    check_network(settings, task.model)
     budget.limit(task.layout)  # raises before any work if the budget cannot be met
     return settings.run(task, budget, folder, watcher)
+
+
+def check_network(settings: Search, model: Model) -> None:
+    """Refuse a search that trains a network of its own in place of a factory's model."""
+    for inner in settings.all() if isinstance(model, Factory) else []:
+        if not inner.own_network:
+            continue
+        raise SettingsError(
+            f"[search] {type(inner).__name__} {inner.own_network}: it needs a model of the library, got a "
+            "factory's. Choose a gate (ham, sam, sam-sigmoid, sam-gs, ham-p), or sseds, rounds, race, magnitude, mde, "
+            "uniform, random."
+        )
 
 
 def finish(

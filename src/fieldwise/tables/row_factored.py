@@ -7,7 +7,7 @@ only once per table row that a batch reads; an embedding bag sums the mapped row
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,11 +63,13 @@ def is_row_factored(model: object) -> bool:
     return single and not next(embedding.parameters()).is_cuda
 
 
-def row_factored(model: HeadOverTables) -> Forward:
+def row_factored(model: nn.Module) -> Forward:
     """A faster forward pass for training and searching on a CPU if the model allows it, else the model itself."""
-    head, embedding, first_order = model.head, model.embedding, model.first_order
-    if not (isinstance(head, SummedHead) and is_row_factored(model)):
+    if not is_row_factored(model):
         return model
+    given = cast(HeadOverTables, model)
+    head, embedding, first_order = given.head, given.embedding, given.first_order
+    assert isinstance(head, SummedHead)
 
     distinct, columns = Distinct(), _columns(embedding.layout.widths)
 

@@ -1,5 +1,7 @@
 """State of optimizers and models as named tensors, for checkpoints."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -26,6 +28,17 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors) -> Non
             raise ValueError(f"the moments of weight {index} are {found}, the weight has shape {shape}")
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def separate(tensors: Mapping[str, Tensor]) -> Tensors:
+    """Contiguous tensors of which no two share memory, as a file needs them; tied weights are stored twice."""
+    found: Tensors = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        place = tensor.untyped_storage().data_ptr()
+        found[name] = tensor.clone() if place in seen else tensor.contiguous()
+        seen.add(place)
+    return found
 
 
 def under(prefix: str, tensors: Tensors) -> Tensors:

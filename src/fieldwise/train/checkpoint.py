@@ -13,7 +13,7 @@ from torch import nn
 from fieldwise.core.errors import RunError
 from fieldwise.core.files import replacing, write_json
 from fieldwise.core.plain_files import check_safetensors, read_json
-from fieldwise.tables.state import Tensors
+from fieldwise.tables.state import Tensors, separate
 
 INFO: Final = "checkpoint.json"
 
@@ -29,7 +29,7 @@ def save(folder: Path, tensors: Tensors, info: dict[str, Any], best: bool = Fals
     number = before["number"] + 1
     now = {"number": number, "best": number if best else before["best"]}
     with replacing(folder / f"{number}.safetensors") as work:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, work)
+        save_file(separate(tensors), work)
     write_json(folder / INFO, {**now, "info": info})
     for old in folder.glob("*.safetensors"):
         if old.stem not in map(str, now.values()):

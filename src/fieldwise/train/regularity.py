@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fieldwise.core.settings import Settings
-from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.models.model import FieldTables
 from fieldwise.tables.state import Tensors
 
 SELDOM: Final = 8
@@ -37,7 +37,7 @@ class SoftOrthogonality(Settings):
     place: Literal["step", "loss"] = "step"
     """step: a separate step, whose cost does not grow with the tables; loss: added to the loss, as in the paper."""
 
-    def penalty(self, embedding: FieldEmbedding) -> Tensor:
+    def penalty(self, embedding: FieldTables) -> Tensor:
         """The penalty on the training loss, a scalar."""
         total = torch.zeros((), device=next(embedding.parameters()).device)
         for j, width in enumerate(embedding.layout.widths):
@@ -66,7 +66,7 @@ def lengths(gram: Tensor) -> Tensor:
 class OrthogonalSteps:
     """Soft orthogonality as separate steps per field; large tables get fewer, stronger steps."""
 
-    def __init__(self, settings: SoftOrthogonality, embedding: FieldEmbedding, batch: int) -> None:
+    def __init__(self, settings: SoftOrthogonality, embedding: FieldTables, batch: int) -> None:
         self._settings, self._embedding = settings, embedding
         rows = embedding.layout.schema.cardinalities
         self._every = {j: max(SELDOM, -(-rows[j] // batch)) for j, width in enumerate(embedding.layout.widths) if width}

@@ -12,7 +12,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.schema import Schema
-from fieldwise.models.model import Model
+from fieldwise.models.model import Model, OwnModel
 from fieldwise.train.plan import Training
 
 NUMBER: Final = 4
@@ -35,8 +35,7 @@ def check_room(model: Model, schema: Schema, training: Training, device: torch.d
     there = available(device)
     if there is None:
         return
-    first = sum(schema.cardinalities) if model.has_first_order() else 0
-    tables = schema.layout(model.width).params + first
+    tables = _tables(model, schema)
     needs = tables * NUMBER * COPIES[training.optimizer]
     more = ""
     if needs <= there:
@@ -46,9 +45,20 @@ def check_room(model: Model, schema: Schema, training: Training, device: torch.d
     if needs > there:
         raise SettingsError(
             f"[model] {tables:,} numbers in tables{more} take at least {_amount(needs)} to train, {_amount(there)} of "
-            f"memory are available on {device.type}. Lower model.width ({model.width}) or the layers' sizes, or raise "
-            "min_count, so that fields have fewer ids."
+            f"memory are available on {device.type}. Lower {_width(model)} or the layers' sizes, or raise min_count, "
+            "so that fields have fewer ids."
         )
+
+
+def _tables(model: Model, schema: Schema) -> int:
+    """Numbers in the tables of a model of the library; a factory's are counted with its layers."""
+    if not isinstance(model, OwnModel):
+        return 0
+    return model.layout(schema).params + (sum(schema.cardinalities) if model.has_first_order() else 0)
+
+
+def _width(model: Model) -> str:
+    return f"model.width ({model.width})" if isinstance(model, OwnModel) else "the widths of the factory's tables"
 
 
 def _dense(model: Model, schema: Schema, tables: int, most: int) -> int:
@@ -67,7 +77,7 @@ def _dense(model: Model, schema: Schema, tables: int, most: int) -> int:
     hook = register_module_parameter_registration_hook(count)
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            model.build(schema.layout(model.width))
+            model.weights(schema)
     except _TooMuchError:
         pass
     except (RuntimeError, TypeError, OverflowError) as error:

@@ -92,7 +92,7 @@ def pretrain(
         penalty=(lambda: regularity.penalty(model.embedding)) if place == "loss" else None,
         every_row=place == "loss",
         after_step=(lambda optimizer: apart.step(optimizer.settle)) if place == "step" else lambda _: None,
-        same_steps=True,
+        same_steps=model.same_steps,
         beside=apart,
     )
     return _train(model, task, settings, plan, folder, watcher)
@@ -122,7 +122,7 @@ def retrain(
         evaluate=lambda: evaluate(small, task.valid),
         stop=early_stop(settings.patience),
         keep_best=True,
-        same_steps=True,
+        same_steps=small.same_steps,
     )
     return _train(small, task, settings, plan, folder, watcher)
 

@@ -13,6 +13,7 @@ from fieldwise.core.schema import Layout, Schema
 from fieldwise.data.batches import Batches
 from fieldwise.data.store import Dataset, Split
 from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.factory import Build, model_class
 from fieldwise.models.model import CTRModel, Model
 from fieldwise.train.randomness import randomness
 
@@ -35,15 +36,14 @@ class Task(Shown):
     start: CTRModel | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, Model):
-            raise SettingsError(
-                f"[model] got {self.model!r:.80}. Allowed: settings of a base model, such as fw.models.DCNv2(), or of "
-                "your own. Write a subclass of fw.models.Model (docs/own-model.md)."
-            )
+        given: object = self.model
+        if not isinstance(given, Model):
+            object.__setattr__(self, "model", model_class(given)())
 
     @classmethod
-    def of(cls, data: Dataset, model: Model | None = None, seed: int = 0, device: Device = "auto") -> "Task":
-        """A task over a dataset's train and valid splits."""
+    def of(cls, data: Dataset, model: Model | Build | None = None, seed: int = 0, device: Device = "auto") -> "Task":
+        """A task over a dataset's train and valid splits; a model is settings, or a function build(schema)."""
+        model = model if model is None or isinstance(model, Model) else model_class(model)()
         return cls(data.schema, data.train, data.valid, model or DCNv2(), seed, device)
 
     def starting_from(self, model: CTRModel) -> "Task":
@@ -61,7 +61,7 @@ class Task(Shown):
     @property
     def layout(self) -> Layout:
         """The columns of the full model."""
-        return self.schema.layout(self.model.width)
+        return self.model.layout(self.schema)
 
     @cached_property
     def torch_device(self) -> torch.device:
@@ -81,7 +81,7 @@ class Task(Shown):
     def new_model(self) -> CTRModel:
         """A full model with new random weights, the same for the same seed."""
         with randomness(self.seed, "weights"):
-            return self.model.build(self.layout).to(self.torch_device)
+            return self.model.new(self.schema).to(self.torch_device)
 
     def starting_model(self) -> CTRModel:
         """A copy of the starting model, or a model with new random weights if there is none."""

@@ -1,5 +1,6 @@
 """Cosine similarities between the columns of pretrained tables (the paper's Figure 4)."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,10 @@ from fieldwise.reports.run.view import RunView, StageView
 def cosines(folder: Path) -> dict[str, NDArray[np.float64]]:
     """Returns the cosines between the columns of each field, (width, width), for all fields with columns."""
     try:
-        layout = _layout(folder)
         result = {}
         with safe_open(folder / "model.safetensors", framework="np") as file:
-            for name, width, rows in zip(layout.schema.names, layout.widths, layout.stacked_rows, strict=True):
-                if width:
-                    table = file.get_slice(f"embedding.tables.{width}")[rows]
-                    result[name] = _cosine(np.asarray(table, dtype=np.float64))
+            for name, key, rows in _tables(folder):
+                result[name] = _cosine(np.asarray(file.get_slice(key)[rows], dtype=np.float64))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, FieldwiseError) as error:
         raise RunError(f"the tables in {'/'.join(folder.parts[-2:])} cannot be read ({error})") from error
     return result
@@ -90,6 +88,19 @@ def _cosine(table: NDArray[np.float64]) -> NDArray[np.float64]:
     length = np.linalg.norm(table, axis=0)
     unit = table / np.where(length > 0, length, 1.0)
     return unit.T @ unit
+
+
+def _tables(folder: Path) -> Iterator[tuple[str, str, slice]]:
+    """Yields each field that has columns, the name of the weight that holds its table, and its rows in it."""
+    layout, module = _layout(folder), read_json(folder / "model.json").get("module")
+    if module is None:
+        for name, width, rows in zip(layout.schema.names, layout.widths, layout.stacked_rows, strict=True):
+            if width:
+                yield name, f"embedding.tables.{width}", rows
+        return
+    for table in module["tables"]:
+        if len(table["fields"]) == 1:  # several fields in one module: a FieldEmbedding, which is not shown
+            yield layout.schema.names[table["fields"][0]], f"module.{table['path']}.weight", slice(None)
 
 
 def _layout(folder: Path) -> Layout:

@@ -1,0 +1,114 @@
+"""Stores a factory's module as weights and JSON, and builds it again with the factory.
+
+The module is first built on torch's meta device, where the full tables take no memory. A factory that computes values
+while it builds cannot do that; its module is then built with memory, if its ids are not many more than what is stored.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from fieldwise.core.errors import MaskError, RunError, SettingsError
+from fieldwise.core.schema import Layout
+from fieldwise.exports.info import InputInfo, ModelInfo, ModuleInfo, TableInfo
+from fieldwise.exports.stored import PLACES, SPARE, at_most
+from fieldwise.models.factory import IDS, Factory
+from fieldwise.models.factory_model import FactoryModel
+from fieldwise.pruning.inside import Inside
+from fieldwise.pruning.rebuilding import MetaError, describe, rebuild, unstored
+from fieldwise.pruning.sites import Table
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.state import Tensors, named, under
+
+
+def weights_of(model: FactoryModel) -> Tensors:
+    """Returns all tensors to store: weights, buffers, and buffers that a state_dict leaves out."""
+    return named("module", model.module.state_dict()) | named("buffer", unstored(model.module))
+
+
+def module_info(model: FactoryModel) -> ModuleInfo:
+    """Returns what the folder stores about the module."""
+    inside = model.inside
+    return ModuleInfo(
+        inputs=[InputInfo(name=f.name, cardinality=f.cardinality, length=f.length) for f in inside.schema.fields],
+        by_name=inside.by_name,
+        probabilities=inside.probabilities,
+        first_order=inside.first_order,
+        tables=[TableInfo(path=path, fields=list(fields)) for path, fields in inside.places],
+        narrow=describe(model.module),
+    )
+
+
+def rebuilt(settings: Factory, info: ModelInfo, about: ModuleInfo, stored: Mapping[str, Tensor]) -> FactoryModel:
+    """Returns the model with the stored weights; refuses claims of other sizes before allocating memory."""
+    schema = info.inputs
+    if schema.places > PLACES:
+        raise RunError(f"A row has {schema.places} ids. Allowed: at most {PLACES}. Export it again.")
+    weights = {**under("module", dict(stored)), **under("buffer", dict(stored))}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            module, full = _module(settings, info, about, weights)
+    except MaskError as error:
+        raise RunError(f"{error} Export it again.") from error
+    inside = Inside(
+        schema,
+        full,
+        tuple((table.path, tuple(table.fields)) for table in about.tables),
+        about.by_name,
+        about.probabilities,
+        about.first_order,
+    )
+    unknown = set(info.needs) - set(schema.names)
+    if unknown:
+        raise RunError(f"The model needs {', '.join(sorted(unknown))}, which are not its inputs. Export it again.")
+    found = FactoryModel(settings, inside, module, tuple(info.needs))
+    if found.layout != info.layout:
+        raise RunError(
+            f"The stored tables have widths {found.layout.widths}, not {info.layout.widths}. Export it again."
+        )
+    return found
+
+
+def _module(settings: Factory, info: ModelInfo, about: ModuleInfo, weights: Tensors) -> tuple[nn.Module, Layout]:
+    """Returns the rebuilt module, and the layout of the full one."""
+    schema = info.inputs
+    try:
+        with torch.device("meta"), at_most(8 * len(weights) + SPARE):
+            module = settings.module(schema)
+        full = _full(module, about, info)
+        return rebuild(module, about.narrow, weights), full
+    except (SettingsError, MetaError) as error:
+        why = str(error)
+    ids, numbers = sum(schema.cardinalities), sum(tensor.numel() for tensor in weights.values())
+    if ids > numbers + IDS:
+        raise RunError(
+            f"The module must be built with memory ({why}), and its fields claim {ids:,} ids, but {numbers:,} numbers "
+            "are stored. Let the factory build under torch.device('meta')."
+        )
+    module = settings.module(schema)
+    full = _full(module, about, info)
+    return rebuild(module, about.narrow, weights), full
+
+
+def _full(module: nn.Module, about: ModuleInfo, info: ModelInfo) -> Layout:
+    """Returns the layout of the full module's tables; refuses paths and rows other than its own."""
+    widths = [0] * len(info.fields)
+    for entry in about.tables:
+        try:
+            table = module.get_submodule(entry.path)
+        except AttributeError as error:
+            raise MaskError(f"The module has no table '{entry.path}'.") from error
+        if isinstance(table, FieldEmbedding):
+            shapes = list(zip(table.layout.schema.cardinalities, table.layout.widths, strict=True))
+        elif isinstance(table, Table):
+            shapes = [(table.weight.shape[0], table.weight.shape[1])]
+        else:
+            raise MaskError(f"'{entry.path}' is a {type(table).__name__}, not a table.")
+        if len(shapes) != len(entry.fields):
+            raise MaskError(f"'{entry.path}' holds {len(shapes)} fields, the file lists {len(entry.fields)}.")
+        for j, (rows, width) in zip(entry.fields, shapes, strict=True):
+            if j >= len(widths) or rows != info.fields[j].cardinality:
+                raise MaskError(f"'{entry.path}' has {rows} rows, the file lists others.")
+            widths[j] = width
+    return Layout(info.layout.schema, tuple(widths))
