@@ -179,11 +179,12 @@ def test_batches_are_limited_in_rows_and_bytes(tmp_path: Path, monkeypatch: pyte
 
 
 def test_columns_are_found_by_name_and_sorted_as_numbers() -> None:
-    table = ibis.table({"a": "string", "b": "int64", "t": "timestamp", ROW: "int64"}, name="rows")
-    assert [column.get_name() for column in columns_of(table, ("b", "a"), "data.fields")] == ["b", "a"]
-    with pytest.raises(DataError, match=r"^\[data.label\] unknown 'c'.*Choose from: a, b, t\.$"):
-        columns_of(table, ("c",), "data.label")
-    assert as_number(table.a).type().is_float64()
-    assert as_number(table.b).equals(table.b)
-    assert as_number(table.t).equals(table.t)
+    names = ("a", "A", "t")
+    rows = ibis.table({"c0": "string", "c1": "int64", "c2": "timestamp", ROW: "int64"}, name="rows")
+    assert [column.get_name() for column in columns_of(rows, names, ("A", "a"), "data.fields")] == ["c1", "c0"]
+    with pytest.raises(DataError, match=r"^\[data.label\] unknown 'c'.*Choose from: A, a, t\.$"):
+        columns_of(rows, names, ("c",), "data.label")
+    assert as_number(rows.c0).type().is_float64()
+    assert as_number(rows.c1).equals(rows.c1)
+    assert as_number(rows.c2).equals(rows.c2)
     check_assigned(0, ColumnSplit(column="a"))

@@ -28,6 +28,9 @@ Source = Annotated[
 ]
 Raw = Annotated[Path | None, typer.Option(help="\\[data] raw: the file or folder of the source.")]
 Label = Annotated[str | None, typer.Option(help="\\[data] label: the click column, for the source `table`.")]
+Header = Annotated[
+    str | None, typer.Option(help="\\[data] header: comma-separated names of columns, for text without a header.")
+]
 BadRows = Annotated[
     str | None,
     typer.Option(
@@ -67,6 +70,7 @@ HOMES: Final = {
     "source": ("data", "name"),
     "raw": ("data", "raw"),
     "label": ("data", "label"),
+    "header": ("data", "header"),
     "bad_rows": ("data", "bad_rows"),
     "engine": ("engine", "name"),
     "master": ("engine", "master"),
@@ -101,6 +105,7 @@ def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **fla
                 raise SettingsError(f"[{table}] must be a table, got {inner!r}. Write [{table}] in '{file}'.")
             if key == "name" and inner.get("name", value) != value:
                 inner.clear()  # another class: the settings of the old one do not apply
+            value = value.split(",") if flag == "header" else value
             inner[key] = str(value) if isinstance(value, Path) else value
     return override(values, sets or []), trusted
 

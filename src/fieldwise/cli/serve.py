@@ -33,12 +33,16 @@ def own_class(name: str | None) -> "type[Model] | None":
 
 def predict(
     model: ModelFolder,
-    raw: Annotated[Path, typer.Argument(help="CSV, TSV or Parquet: a file, a folder or a glob.", metavar="FILE")],
+    raw: Annotated[
+        Path, typer.Argument(help="CSV, TSV, JSON Lines or Parquet: a file, a folder or a glob.", metavar="FILE")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .csv, .tsv or .parquet.")],
     keep: Annotated[list[str] | None, typer.Option(help="A column to copy to the output; may be repeated.")] = None,
     header: Annotated[
         str | None, typer.Option(help="Comma-separated column names, for text files without a header.")
     ] = None,
+    encoding: Annotated[str, typer.Option(help="The encoding of text files, such as latin-1.")] = "utf-8",
+    delimiter: Annotated[str | None, typer.Option(help="The delimiter of text files; default: found.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     own: OwnModel = None,
 ) -> None:
@@ -48,7 +52,8 @@ def predict(
 
     names = header.split(",") if header else []
     with watching() as (console, watcher):
-        rows = predict_file(load(model, device, own_class(own)), raw, out, keep or [], names, watcher.rows)
+        loaded = load(model, device, own_class(own))
+        rows = predict_file(loaded, raw, out, keep or [], names, watcher.rows, encoding, delimiter)
         console.print(f"{rows:,} rows predicted: {out}", soft_wrap=True)
 
 

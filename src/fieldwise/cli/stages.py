@@ -13,6 +13,7 @@ from fieldwise.cli.options import (
     DatasetFolder,
     DeviceName,
     EngineName,
+    Header,
     Label,
     Master,
     ModelName,
@@ -41,6 +42,7 @@ def prepare(
     source: Source = None,
     raw: Raw = None,
     label: Label = None,
+    header: Header = None,
     bad_rows: BadRows = None,
     engine: EngineName = None,
     master: Master = None,
@@ -48,7 +50,16 @@ def prepare(
 ) -> None:
     """Encode raw rows into a dataset folder."""
     chosen = settings_of(
-        settings, None, set_, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine, master=master
+        settings,
+        None,
+        set_,
+        source=source,
+        raw=raw,
+        label=label,
+        header=header,
+        bad_rows=bad_rows,
+        engine=engine,
+        master=master,
     )
     from fieldwise.pipeline import stages as pipeline
 
@@ -66,6 +77,7 @@ def pretrain(
     source: Source = None,
     raw: Raw = None,
     label: Label = None,
+    header: Header = None,
     bad_rows: BadRows = None,
     engine: EngineName = None,
     master: Master = None,
@@ -78,8 +90,8 @@ def pretrain(
 ) -> None:
     """Train the full model, for every seed."""
     chosen = settings_of(
-        settings, out, set_, preset=preset, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine,
-        master=master, dataset=dataset, model=model, seeds=seed, device=device,
+        settings, out, set_, preset=preset, source=source, raw=raw, label=label, header=header, bad_rows=bad_rows,
+        engine=engine, master=master, dataset=dataset, model=model, seeds=seed, device=device,
     )  # fmt: skip
     _stage("pretrain", chosen, out, tensorboard)
 
@@ -123,6 +135,7 @@ def run(
     source: Source = None,
     raw: Raw = None,
     label: Label = None,
+    header: Header = None,
     bad_rows: BadRows = None,
     engine: EngineName = None,
     master: Master = None,
@@ -138,8 +151,9 @@ def run(
 ) -> None:
     """Run all stages in order; the same command resumes an interrupted run."""
     chosen = settings_of(
-        settings, out, set_, preset=preset, source=source, raw=raw, label=label, bad_rows=bad_rows, engine=engine,
-        master=master, dataset=dataset, model=model, search=search, budgets=budget, seeds=seed, device=device,
+        settings, out, set_, preset=preset, source=source, raw=raw, label=label, header=header, bad_rows=bad_rows,
+        engine=engine, master=master, dataset=dataset, model=model, search=search, budgets=budget, seeds=seed,
+        device=device,
     )  # fmt: skip
     from fieldwise.pipeline import stages as pipeline
     from fieldwise.reports.file_names import report_name

@@ -6,9 +6,10 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.files import TEXT, find, sizes, text_header
+from fieldwise.data.files import TEXT, find, sizes
 from fieldwise.data.rules import Rule
 from fieldwise.data.source import BadRows, Files, Source
+from fieldwise.data.text_layout import layout_of
 
 COLUMNS: Final = (
     "id", "click", "hour", "C1", "banner_pos", "site_id", "site_domain", "site_category", "app_id", "app_domain",
@@ -33,7 +34,7 @@ class Avazu(Source):
         """Finds the files and checks their headers."""
         paths = find(self.raw, TEXT)
         for path in paths:
-            header = text_header(path, ",")
+            header = layout_of(path, (), ",").columns
             if header != COLUMNS:
                 raise DataError(
                     f"Avazu: '{path}' begins with '{','.join(header)[:60]}'. Allowed: the {len(COLUMNS)} columns "

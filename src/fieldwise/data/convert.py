@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fieldwise.data.time_forms import YEAR_FIRST
 from fieldwise.data.times import TIMESTAMP, parse_times
 
-NUMBER: Final = r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+NUMBER: Final = r"^[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|(?i:inf|infinity))$"
 TextForm = Literal["integer", "integral_float", "boolean"]
 """Common form of all texts of a vocabulary: 17; 17.0, as pandas writes integers with NaN; true or false in any case."""
 

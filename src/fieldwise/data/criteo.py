@@ -6,9 +6,10 @@ from typing import Any, Final
 from pydantic import Field
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.files import TEXT, find, open_text, sizes
+from fieldwise.data.files import TEXT, find, sizes
 from fieldwise.data.rules import Rule
 from fieldwise.data.source import BadRows, Files, Source
+from fieldwise.data.text_layout import open_text
 
 INTEGERS: Final = tuple(f"I{i}" for i in range(1, 14))
 CATEGORIES: Final = tuple(f"C{i}" for i in range(1, 27))

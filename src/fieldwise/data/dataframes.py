@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fieldwise.core.errors import DataError
+from fieldwise.data.names import column_names
 
 _UNNAMED: Final = re.compile(r"__index_level_\d+__")
 """Column name that pandas gives an index without a name."""
@@ -31,7 +32,8 @@ def to_arrow(rows: Any) -> pa.Table:
             f"Rows of type {type(rows).__name__} cannot be read ({_first_line(error)}). {_ALLOWED} "
             "Give each column values of one type."
         ) from error
-    return table.drop_columns(_index(table.schema)) if hasattr(rows, "iloc") else table
+    table = table.drop_columns(_index(table.schema)) if hasattr(rows, "iloc") else table
+    return table.rename_columns(column_names(table.column_names))
 
 
 def is_scalar(value: Any) -> bool:

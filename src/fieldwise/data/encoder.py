@@ -16,6 +16,7 @@ from fieldwise.core.files import write_json
 from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import Record, first_problem
 from fieldwise.core.schema import UNKNOWN, Field, Schema
+from fieldwise.data.cells import Cells
 from fieldwise.data.dataframes import is_scalar, to_arrow
 from fieldwise.data.field_encoder import Encoded, FieldEncoder, TimeType
 from fieldwise.data.rules import Rule
@@ -35,6 +36,7 @@ class _Entry(Record):
     length: int = Bounded(ge=1, le=1000)
     several: bool
     times: TimeType | None = None
+    cells: Cells = Cells()
 
 
 _ENTRIES: Final = TypeAdapter(list[_Entry])
@@ -59,7 +61,13 @@ class Encoder:
             rows = [None] * len(entries) if schema is None else [field.cardinality - 1 for field in schema.fields]
             fields = [
                 FieldEncoder(
-                    e.name, e.rule, Vocabulary.load(folder / vocabulary_file(i), rows[i]), e.length, e.several, e.times
+                    e.name,
+                    e.rule,
+                    Vocabulary.load(folder / vocabulary_file(i), rows[i]),
+                    e.length,
+                    e.several,
+                    e.times,
+                    e.cells,
                 )
                 for i, e in enumerate(entries)
             ]
@@ -84,6 +92,7 @@ class Encoder:
                 "length": f.length,
                 "several": f.several,
                 "times": f.times,
+                "cells": f.cells.model_dump(mode="json"),
             }
             for f in self.fields
         ]

@@ -1,7 +1,7 @@
 """Encodes the raw values of one field to ids."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.schema import PADDING, UNKNOWN
+from fieldwise.data.cells import Cells
 from fieldwise.data.rules import Rule, is_list, plain
 from fieldwise.data.times import TIMESTAMP, find_form
 from fieldwise.data.vocabulary import Vocabulary, is_timestamp
 
+_AS_WRITTEN: Final = Cells()
 TimeType = Literal["timestamp", "date"]
 """Type of times that are binned as numbers: microseconds, or days since 1970."""
 
@@ -40,6 +42,8 @@ class FieldEncoder:
     several: bool = False
     times: TimeType | None = None
     """Type of the training values if they were times that are binned as numbers."""
+    cells: Cells = _AS_WRITTEN
+    """How text is read."""
 
     def check_type(self, kind: pa.DataType) -> None:
         """Refuses a column whose values can be no values of the field: structs, bytes, lists where one is expected."""
@@ -70,6 +74,7 @@ class FieldEncoder:
 
     def encode(self, column: pa.Array) -> Encoded:
         """Encodes raw values; each value of a dictionary array once."""
+        column = self.cells.clean(column)
         if pa.types.is_dictionary(column.type):
             values = column.dictionary
             part = self.encode(pa.concat_arrays([values, pa.nulls(1, values.type)]))
@@ -86,7 +91,7 @@ class FieldEncoder:
         lengths = np.asarray(pc.list_value_length(lists))
         starts = np.cumsum(lengths) - lengths
         found = np.full((len(lists), self.length), PADDING, dtype=np.int32)
-        part = self._single(lists.flatten())
+        part = self._single(self.cells.clean(lists.flatten()))
         found[rows, np.arange(len(rows)) - starts[rows]] = part.ids[:, 0]
         bad = np.bincount(rows[part.unparsed], minlength=len(lists)) > 0
         return Encoded(found, np.asarray(column.is_null()), bad)

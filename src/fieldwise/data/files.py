@@ -1,34 +1,59 @@
-"""Finds raw files and reads their headers and first rows."""
+"""Finds raw files, and reads the first rows of Parquet files."""
 
-import csv
 import gzip
 import os
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from glob import glob
-from itertools import islice
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.magic import not_text
+from fieldwise.data.names import column_names
+from fieldwise.data.packed import PACKED, READ_ERRORS, open_bytes, plain_name
+from fieldwise.data.text_layout import SAMPLE
 
-TEXT: Final = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+Format = Literal["text", "json", "parquet"]
+JSON: Final = (".jsonl", ".ndjson")
 PARQUET: Final = (".parquet", ".pq")
-SAMPLE: Final = 10_000
-"""Rows read to infer field kinds."""
-READ_ERRORS: Final = (OSError, EOFError, zlib.error)
-"""Exceptions raised while reading a damaged plain or gzip file."""
-_DELIMITERS: Final = ",\t;|"
+TEXT: Final = (".zip", *(text + packed for text in (".csv", ".tsv", ".txt") for packed in ("", *PACKED)))
+ENDINGS: Final = (*PARQUET, *TEXT, *(text + packed for text in JSON for packed in ("", *PACKED)))
+"""Endings of the files of a folder that are read."""
+Raw = Path | str | Sequence[Path | str]
+"""Where rows are: a file, a folder, a glob, or a list of them."""
 
 
-def find(raw: Path | str, endings: tuple[str, ...] = (*TEXT, *PARQUET)) -> tuple[Path, ...]:
-    """Returns the files of a path, a folder or a glob, sorted by name."""
-    path, allowed = Path(raw), f"Allowed: a file, a folder or a glob of {', '.join(endings)}."
+def find(raw: Raw, endings: tuple[str, ...] = ENDINGS) -> tuple[Path, ...]:
+    """Returns the files of a path, a folder, a glob, or a list of them; those of one path sorted by name."""
+    found = [path for part in ([raw] if isinstance(raw, Path | str) else raw) for path in _find(part, endings)]
+    formats = {format_of(path) for path in found}
+    if len(formats) > 1:
+        raise DataError(
+            f"'{_shown(raw)}' mixes {' and '.join(sorted(formats))}. Allowed: one of them. Select one kind, such as "
+            "'*.parquet'."
+        )
+    if not found:
+        raise DataError("No file is named. Allowed: 1 or more. Name a file, a folder or a glob.")
+    return tuple(dict.fromkeys(found))
+
+
+def _shown(raw: Raw) -> str:
+    return str(raw) if isinstance(raw, Path | str) else ", ".join(map(str, raw))
+
+
+def format_of(path: Path) -> Format:
+    """Returns the format of a file, by its name or by the name of what it contains."""
+    name = plain_name(path)
+    return "parquet" if name.endswith(PARQUET) else "json" if name.endswith(JSON) else "text"
+
+
+def _find(raw: Path | str, endings: tuple[str, ...]) -> tuple[Path, ...]:
+    path = Path(raw)
+    plain = [ending for ending in endings if not ending.endswith(PACKED)]
+    allowed = f"Allowed: a file, a folder or a glob of {', '.join(plain)}, also {', '.join(PACKED)}."
     if path.is_dir():
         found = [p for p in sorted(path.iterdir()) if p.is_file() and p.name.lower().endswith(endings)]
         if not found:
@@ -39,11 +64,6 @@ def find(raw: Path | str, endings: tuple[str, ...] = (*TEXT, *PARQUET)) -> tuple
         found = [Path(p) for p in sorted(glob(str(raw), recursive=True)) if Path(p).is_file()]  # noqa: PTH207
         if not found:
             raise DataError(f"'{raw}' does not exist. {allowed} Check the path.")
-    kinds = {_is_parquet(p) for p in found}
-    if len(kinds) > 1:
-        raise DataError(
-            f"'{raw}' mixes text and Parquet. Allowed: one of the two. Select one kind, such as '*.parquet'."
-        )
     return tuple(found)
 
 
@@ -52,30 +72,6 @@ def sizes(paths: tuple[Path, ...]) -> dict[str, int]:
     absolute = [path.absolute() for path in paths]
     shared = os.path.commonpath([path.parent for path in absolute])
     return {path.relative_to(shared).as_posix(): path.stat().st_size for path in absolute}
-
-
-def is_parquet(paths: tuple[Path, ...]) -> bool:
-    """Returns whether the files are Parquet, not text."""
-    return _is_parquet(paths[0])
-
-
-@contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
-    """Opens a text file, plain or gzip; raises DataError if it is not UTF-8."""
-    opener = gzip.open if path.name.endswith(".gz") else open
-    try:
-        wrong = not_text(path) if opener is open else None
-        if wrong:
-            raise DataError(wrong)
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-            yield file
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"'{path}' is not UTF-8 text ({error.reason}: byte 0x{error.object[error.start]:02x}). "
-            f"Convert it first, for example: iconv -f latin1 -t utf-8 '{path.name}'."
-        ) from error
-    except READ_ERRORS as error:
-        raise DataError(f"'{path}' cannot be read ({error}). Check the file.") from error
 
 
 def check_gzip(paths: tuple[Path, ...]) -> None:
@@ -95,56 +91,17 @@ def line_of(path: Path, text: str) -> int | None:
     if not path.exists():
         return None
     wanted = text.splitlines()[0] if text else ""
-    opener = gzip.open if path.name.endswith(".gz") else open
-    with opener(path, "rb") as file:
+    with open_bytes(path) as file:
         lines = (line.decode("utf-8", "replace").rstrip("\r\n") for line in file)
         return next((number for number, line in enumerate(lines, 1) if line == wanted), None)
 
 
-def delimiter_of(path: Path) -> str:
-    """Returns the most frequent delimiter of the first line."""
-    with open_text(path) as file:
-        line = file.readline()
-    if not line.strip():
-        raise DataError(f"'{path}' begins with an empty line. Allowed: a header with the column names. Add one.")
-    return max(_DELIMITERS, key=line.count)
-
-
-def text_header(path: Path, delimiter: str) -> tuple[str, ...]:
-    """Returns the column names of a text file."""
-    with open_text(path) as file:
-        return tuple(next(csv.reader(file, delimiter=delimiter), ()))
-
-
-def check_same_headers(paths: tuple[Path, ...], delimiter: str) -> None:
-    """Refuses text files whose header differs from the first, since text columns are read by position."""
-    first = text_header(paths[0], delimiter)
-    for path in paths[1:]:
-        other = text_header(path, delimiter)
-        if other != first:
-            raise DataError(
-                f"'{path}' has the columns {', '.join(other)}; '{paths[0]}' has {', '.join(first)}. "
-                "Allowed: the same columns in all files, in the same order. Select files with one header."
-            )
-
-
-def text_sample(path: Path, delimiter: str) -> pa.Table:
-    """Returns the first rows of a text file with a header, all columns as text; skips rows of a wrong length."""
-    with open_text(path) as file:
-        reader = csv.reader(file, delimiter=delimiter)
-        names = next(reader)
-        try:
-            rows = [row for row in islice(reader, SAMPLE) if len(row) == len(names)]
-        except csv.Error as error:
-            raise DataError(f"'{path}', line {reader.line_num}: {error}. Fix that line.") from error
-    return pa.table({name: pa.array([row[i] for row in rows], pa.string()) for i, name in enumerate(names)})
-
-
 def parquet_sample(path: Path) -> pa.Table:
-    """Returns the first rows of a Parquet file."""
+    """Returns the first rows of a Parquet file, with unique names."""
     with _parquet(path) as file:
         batch = next(file.iter_batches(SAMPLE), None)
-        return pa.Table.from_batches([] if batch is None else [batch], file.schema_arrow)
+        table = pa.Table.from_batches([] if batch is None else [batch], file.schema_arrow)
+        return table.rename_columns(column_names(table.column_names))
 
 
 def parquet_columns(path: Path) -> int:
@@ -160,7 +117,3 @@ def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
             yield file
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"'{path}' is no Parquet file ({str(error).splitlines()[0]}). Check the file.") from error
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.name.lower().endswith(PARQUET)

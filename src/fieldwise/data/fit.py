@@ -1,6 +1,7 @@
 """Fits the vocabulary of each field to the counts of its raw values in the training rows."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either, setting
+from fieldwise.data.cells import Cells
 from fieldwise.data.convert import to_text
 from fieldwise.data.engines.engine import Progress, Staged
 from fieldwise.data.field_encoder import FieldEncoder, TimeType
@@ -18,7 +20,7 @@ from fieldwise.data.vocabulary import Counter
 
 
 def fit_vocabularies(
-    staged: Staged, rules: Mapping[str, Rule], lenient: bool, max_bytes: int, progress: Progress
+    staged: Staged, rules: Mapping[str, Rule], cells: Cells, lenient: bool, max_bytes: int, progress: Progress
 ) -> list[FieldEncoder]:
     """Returns an encoder per field; refuses fields with one value, and vocabularies over `max_bytes` in total."""
     fitted: list[FieldEncoder] = []
@@ -30,7 +32,7 @@ def fit_vocabularies(
         if rule.kind == "quantile" and not rule.edges:
             rule = _with_edges(staged, index, rule)
         encoder, distinct = _fit(staged, index, name, rule, lenient, max_bytes - taken)
-        fitted.append(encoder)
+        fitted.append(replace(encoder, cells=cells))
         taken += encoder.vocabulary.nbytes
         if distinct < 2:
             single.append(name)

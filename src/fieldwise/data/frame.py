@@ -2,15 +2,17 @@
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pydantic import ConfigDict, Field, SkipValidation
 
 from fieldwise.core.settings import Values
+from fieldwise.data.cells import NULLS, Cells
 from fieldwise.data.dataframes import to_arrow
 from fieldwise.data.source import Source, SourceRows
-from fieldwise.data.table import choose
+from fieldwise.data.table import choose, cleaned
+from fieldwise.data.threshold import label_of
 
 
 class Frame(Source):
@@ -24,13 +26,17 @@ class Frame(Source):
     frame: SkipValidation[Any] = Field(exclude=True, repr=False)
     """The rows."""
     label: str
-    """Name of the label column."""
+    """Name of the label column, or a comparison such as 'rating >= 4'."""
     positive: tuple[str, ...] = ()
     """Label values that count as a click, as text; if empty, the label must be 0 or 1."""
     only: tuple[str, ...] = ()
     """Columns that become fields, in order; if empty, all columns except the label."""
     ignore: tuple[str, ...] = ()
     """Columns that are not fields."""
+    nulls: tuple[str, ...] = NULLS
+    """Texts that mean null."""
+    decimal: Literal[".", ","] = "."
+    """Decimal sign of numbers in text."""
 
     def model_post_init(self, context: Any) -> None:
         """Reads the rows now, since a stream can be read only once."""
@@ -40,12 +46,18 @@ class Frame(Source):
     def open(self) -> SourceRows:
         """Returns all rows, with fields given or inferred as for a file."""
         table: pa.Table = self.frame
-        fields, rules = choose(table.slice(0, 10_000), self.label, self.only, self.ignore, self.fields)
+        cells = Cells(nulls=self.nulls, decimal=self.decimal)
+        label, threshold = label_of(self.label, table.column_names)
+        first = cleaned(table.slice(0, 10_000), cells)
+        fields, rules = choose(first, label, self.only, self.ignore, self.fields)
 
         def batches() -> Iterator[pa.RecordBatch]:
             return iter(table.to_batches(max_chunksize=262_144))
 
-        return SourceRows(fields, self.label, (), batches, table.num_rows, rules, self.positive, in_process=False)
+        return SourceRows(
+            fields, label, (), batches, table.num_rows, rules, self.positive,
+            in_process=False, cells=cells, threshold=threshold,
+        )  # fmt: skip
 
     def origin(self) -> Values:
         """Returns the settings and a digest of the rows."""

@@ -76,7 +76,7 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         staged = engine.stage(Preparation(rows, rules, split, scratch, progress))
         labels = _labels(staged, rows.label, rows.positive)
         lenient = isinstance(rows, Files) and rows.bad_rows == "skip"
-        encoder = Encoder(fit_vocabularies(staged, rules, lenient, engine.vocabulary_bytes, progress))
+        encoder = Encoder(fit_vocabularies(staged, rules, rows.cells, lenient, engine.vocabulary_bytes, progress))
         info = _encode(staged, encoder, labels, dataset, progress)
         encoder.save(dataset, progress)
         info |= {"label": rows.label, "skipped": staged.skipped, "untimed": staged.untimed, "made": made}

@@ -12,7 +12,10 @@ from pydantic import Field, field_serializer
 from fieldwise.core.errors import DataError
 from fieldwise.core.registry import unknown
 from fieldwise.core.settings import Settings
+from fieldwise.data.cells import Cells
 from fieldwise.data.rules import Rule
+from fieldwise.data.text_layout import UTF8, TextLayout
+from fieldwise.data.threshold import Threshold
 
 BadRows = Literal["stop", "skip"]
 
@@ -36,6 +39,10 @@ class SourceRows:
     """Label values that count as a click; if empty, the label must be 0 or 1."""
     in_process: bool = True
     """Whether the engine `auto` counts these rows in this process."""
+    cells: Cells = field(default_factory=Cells)
+    """How text is read."""
+    threshold: Threshold | None = None
+    """The comparison that makes a click of the label, if it is a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +63,30 @@ class Files:
     """Whether text may be in double quotes; otherwise a quote is an ordinary character."""
     bad_rows: BadRows = "stop"
     positive: tuple[str, ...] = ()
+    encoding: str = UTF8
+    spaced: bool = False
+    """Whether a space follows every delimiter."""
+    is_json: bool = False
+    """Whether the files are JSON Lines."""
+    cells: Cells = field(default_factory=Cells)
+    """How cells of text are read."""
+    threshold: Threshold | None = None
+    """The comparison that makes a click of the label, if it is a number."""
+    stored: tuple[str, ...] = ()
+    """Names of the columns in Parquet files, if they differ from `columns`."""
+    shown: Mapping[str, Path] = field(default_factory=dict)
+    """Files of the user, by the path of the file that an engine reads in its place."""
 
     @property
     def is_text(self) -> bool:
-        """Whether the files are text, not Parquet."""
+        """Whether the files are text with delimiters, not Parquet or JSON Lines."""
         return self.delimiter is not None
+
+    @property
+    def layout(self) -> TextLayout:
+        """The layout of text files."""
+        assert self.delimiter is not None
+        return TextLayout(self.columns, self.delimiter, self.header, self.encoding, self.spaced)
 
     def with_paths(self, paths: tuple[Path, ...]) -> "Files":
         """Returns the same description for other files."""

@@ -1,78 +1,131 @@
-"""Any click log in CSV, TSV or Parquet with a label column: a file, a folder or a glob."""
+"""Any click log in CSV, TSV, JSON Lines or Parquet with a label column: files, a folder or a glob."""
 
-from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import AfterValidator, Field
 
 from fieldwise.core.errors import DataError
-from fieldwise.core.hints import setting
+from fieldwise.core.hints import either, setting
 from fieldwise.core.registry import unknown
+from fieldwise.data.cells import NULLS, Cells, has_decimal_commas
+from fieldwise.data.convert import integers
 from fieldwise.data.dataframes import unnamed_index_columns
-from fieldwise.data.files import (
-    check_same_headers,
-    delimiter_of,
-    find,
-    is_parquet,
-    parquet_columns,
-    parquet_sample,
-    sizes,
-    text_header,
+from fieldwise.data.files import Format, find, format_of, parquet_columns, parquet_sample, sizes
+from fieldwise.data.infer import infer
+from fieldwise.data.json_lines import json_batches, json_schema
+from fieldwise.data.rules import Rule, is_list, plain
+from fieldwise.data.source import BadRows, Files, Source
+from fieldwise.data.text_layout import (
+    SAMPLE,
+    UTF8,
+    check_encoding,
+    check_same_layout,
+    layout_of,
+    seems_headerless,
     text_sample,
 )
-from fieldwise.data.infer import infer
-from fieldwise.data.rules import Rule, is_list
-from fieldwise.data.source import BadRows, Files, Source
+from fieldwise.data.threshold import label_of
 
 MAX_COLUMNS: Final = 20_000
 """Maximum number of columns of a file."""
 
 
 class Table(Source):
-    """CSV, TSV or Parquet files with a label column; fields are given, or inferred from the first rows."""
+    """CSV, TSV, JSON Lines or Parquet files with a label column; fields are given, or inferred from the first rows."""
 
-    raw: Path
-    """Path of a file, a folder or a glob; text needs a header and may be gzip."""
+    raw: Path | tuple[Path, ...]
+    """Path of a file, a folder or a glob, or a list of them; text may be gz, bz2, zst, or zip with one file."""
     label: str
-    """Name of the label column."""
+    """Name of the label column, or a comparison such as 'rating >= 4'."""
     positive: tuple[str, ...] = ()
     """Label values that count as a click, as text; if empty, the label must be 0 or 1."""
     only: tuple[str, ...] = ()
     """Columns that become fields, in order; if empty, all columns except the label."""
     ignore: tuple[str, ...] = ()
     """Columns that are not fields."""
-    delimiter: str | None = None
-    """Delimiter of text columns; by default the most frequent one in the header."""
+    header: tuple[str, ...] = ()
+    """Names of the columns of text files without a header line."""
+    delimiter: str | None = Field(None, min_length=1, max_length=1)
+    """Delimiter of text columns, one character; by default the most frequent one in the header."""
+    encoding: Annotated[str, AfterValidator(check_encoding)] = UTF8
+    """Encoding of text files, such as latin-1 or cp1252."""
+    nulls: tuple[str, ...] = NULLS
+    """Texts that mean null, in addition to an empty cell."""
+    decimal: Literal[".", ","] | None = None
+    """Decimal sign of numbers in text; by default a comma where a column of the first rows shows it."""
     bad_rows: BadRows = "stop"
     """Rows with a wrong number of columns: stop with an error, or skip and count them."""
 
     def open(self) -> Files:
         """Finds the files and infers fields from the first rows; reads no others."""
         paths = find(self.raw)
-        if is_parquet(paths):
-            _check_column_count(paths[0], parquet_columns(paths[0]))
-            sample, delimiter = parquet_sample(paths[0]), None
+        found, layout = format_of(paths[0]), None
+        if found == "text":
+            layout = layout_of(paths[0], self.header, self.delimiter, self.encoding)
+            _check_column_count(paths[0], len(layout.columns))
+            check_same_layout(paths[0], paths[1:], layout)
+            sample = text_sample(paths[0], layout)
         else:
-            delimiter = self.delimiter or delimiter_of(paths[0])
-            _check_column_count(paths[0], len(text_header(paths[0], delimiter)))
-            check_same_headers(paths, delimiter)
-            sample = text_sample(paths[0], delimiter)
-        fields, rules = choose(sample, self.label, self.only, self.ignore, self.fields)
+            sample = self._typed_sample(paths, found)
+        decimal = self.decimal or (_decimal(sample) if layout and layout.delimiter != "," else ".")
+        cells = Cells(nulls=self.nulls, decimal=decimal, trim=layout is not None and layout.spaced)
+        label, threshold = label_of(self.label, sample.column_names)
+        _check_label(label, sample.column_names, paths[0] if layout and layout.header else None)
+        fields, rules = choose(cleaned(sample, cells), label, self.only, self.ignore, self.fields)
         return Files(
             paths=paths,
             columns=tuple(sample.column_names),
             fields=fields,
-            label=self.label,
+            label=label,
             rules=rules,
-            delimiter=delimiter,
+            delimiter=layout.delimiter if layout else None,
+            header=not self.header,
             bad_rows=self.bad_rows,
             positive=self.positive,
+            encoding=self.encoding,
+            spaced=cells.trim,
+            is_json=found == "json",
+            cells=cells,
+            threshold=threshold,
         )
+
+    def _typed_sample(self, paths: tuple[Path, ...], found: Format) -> pa.Table:
+        if self.header:
+            raise DataError(f"'{paths[0]}' names its columns itself. Leave the header out.")
+        if found == "json":
+            schema = json_schema(*paths)
+            return pa.Table.from_batches([next(json_batches(paths[0], schema))]).slice(0, SAMPLE)
+        _check_column_count(paths[0], parquet_columns(paths[0]))
+        return parquet_sample(paths[0])
 
     def origin(self) -> dict[str, Any]:
         """Returns the settings without the path, plus the file sizes."""
         return {**self.values(), "raw": sizes(find(self.raw))}
+
+
+def cleaned(sample: pa.Table, cells: Cells) -> pa.Table:
+    """Returns the first rows with cells of text read as in training."""
+    columns = [cells.clean(column.combine_chunks()) for column in sample.columns]
+    return pa.Table.from_arrays(columns, sample.column_names).replace_schema_metadata(sample.schema.metadata)
+
+
+def _decimal(sample: pa.Table) -> Literal[".", ","]:
+    return "," if has_decimal_commas([Cells(nulls=NULLS).clean(c.combine_chunks()) for c in sample.columns]) else "."
+
+
+def _check_label(label: str, names: Sequence[str], path: Path | None) -> None:
+    """Refuses a label that is no column; says so if the names look like values."""
+    if label in names:
+        return
+    hint = ""
+    if path is not None and seems_headerless(names):
+        flag = either("--header a,b,c", "header=('a', 'b', 'c')")
+        hint = f" '{path}' seems to have no header: name its {len(names)} columns with {flag}."
+    raise DataError(unknown("data", label, names) + hint)
 
 
 def choose(
@@ -85,12 +138,9 @@ def choose(
     strange = [name for name in wanted if name not in known]
     if strange:
         raise DataError(unknown("data", strange[0], names))
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise DataError(f"Repeated column names: {', '.join(sorted(repeated))}. Allowed: unique names. Rename them.")
     extra = [name for name, rule in fields.items() if rule.column]  # second fields of a column
     left_out = {label, *ignore}
-    index = unnamed_index_columns(sample.schema)
+    index = [*unnamed_index_columns(sample.schema), *_row_numbers(sample)]
     chosen = [*(only or (name for name in names if name not in index)), *extra]
     kept = tuple(dict.fromkeys(name for name in chosen if name not in left_out))
     if not kept:
@@ -100,6 +150,16 @@ def choose(
     # text with several values is not a number
     split = {name for name, rule in fields.items() if rule.separator is not None}
     return kept, {name: infer(name, sample[columns.get(name) or name]) for name in kept if name not in split}
+
+
+def _row_numbers(sample: pa.Table) -> list[str]:
+    """Returns a first column without a name that counts the rows, as pandas writes an index."""
+    name = sample.column_names[0]
+    if name != "column_1" or not sample.num_rows:
+        return []
+    numbers = integers(plain(sample[name]))
+    counts = pa.array(range(sample.num_rows), pa.int64())
+    return [name] if any(numbers.equals(pc.add(counts, start)) for start in (0, 1)) else []
 
 
 def _check_column_count(path: Path, columns: int) -> None:

@@ -78,7 +78,7 @@ def feeds(encoder: Encoder, rows: Any) -> dict[str, NDArray[Any]]:
     pairs = zip(encoder.fields, inputs_of(encoder), strict=True)
     # fields that share a tensor: the one with the largest vocabulary defines the format, so it comes last
     for field, entry in sorted(pairs, key=lambda pair: pair[0].vocabulary.cardinality):
-        column = table[entry.column].combine_chunks()
+        column = field.cells.clean(table[entry.column].combine_chunks())
         if entry.several:
             tensors[entry.name], tensors[entry.length_name] = _lists(field, entry, column)
         else:

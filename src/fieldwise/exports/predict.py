@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import replacing
 from fieldwise.data.encoder import Unparsed
-from fieldwise.data.files import PARQUET, find
+from fieldwise.data.files import PARQUET, Raw, find
+from fieldwise.data.text_layout import UTF8
 from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.raw_rows import RawRows
 
@@ -26,19 +27,21 @@ Progress = Callable[[str, int, int | None], None]
 
 def predict_file(
     predictor: Predictor,
-    raw: Path | str,
+    raw: Raw,
     out: Path | str,
     keep: Sequence[str] = (),
     header: Sequence[str] = (),
     progress: Progress = lambda *_: None,
+    encoding: str = UTF8,
+    delimiter: str | None = None,
 ) -> int:
     """Writes the probability of every row of `raw` to `out`, in order, and returns the number of rows.
 
-    The file name decides between CSV, TSV and Parquet. `keep` names columns to copy to the output; `header` names the
-    columns of text files that have no header line.
+    The file name decides between text, JSON Lines and Parquet. `keep` names columns to copy to the output; `header`
+    names the columns of text files that have no header line.
     """
-    raw, out = Path(raw), Path(out)
-    rows = RawRows(raw, header)
+    out = Path(out)
+    rows = RawRows(raw, header, delimiter, encoding)
     _check_out(raw, out, keep)
     columns = tuple(dict.fromkeys([*predictor.columns, *keep]))
     types = rows.schema(columns)
@@ -55,7 +58,7 @@ def predict_file(
     return done
 
 
-def _check_out(raw: Path, out: Path, keep: Sequence[str]) -> None:
+def _check_out(raw: Raw, out: Path, keep: Sequence[str]) -> None:
     if not out.name.lower().endswith((*PARQUET, ".csv", ".tsv")):
         raise DataError(f"Output '{out}' has an unknown suffix. Allowed: .csv, .tsv or .parquet. Rename it.")
     if out.is_dir():

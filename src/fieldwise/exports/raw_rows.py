@@ -1,9 +1,8 @@
 """Reads raw rows to predict from files of any size, batch by batch, without an engine."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.csv as csv
@@ -11,79 +10,139 @@ import pyarrow.parquet as pq
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either
-from fieldwise.data.files import delimiter_of, find, is_parquet, text_header
+from fieldwise.data.files import Raw, find, format_of
+from fieldwise.data.json_lines import json_batches, json_schema
+from fieldwise.data.names import column_names
+from fieldwise.data.packed import open_bytes
+from fieldwise.data.text_layout import UTF8, TextLayout, check_encoding, layout_of, text_rows
 from fieldwise.exports.predictor import BATCH
 
 _BLOCK: Final = 2**24
 """Bytes of text read at a time."""
+_ROWS: Final = 8_192
+"""Rows of spaced text read at a time."""
 
 
 class RawRows:
-    """The rows of CSV, TSV or Parquet files: a file, a folder or a glob."""
+    """The rows of CSV, TSV, JSON Lines or Parquet files: a file, a folder, a glob, or a list of them."""
 
-    def __init__(self, raw: Path, header: Sequence[str] = ()) -> None:
-        """Finds the files; `header` names the columns of text files that have no header line."""
-        self._raw, self._paths, self._header = raw, find(raw), tuple(header)
-        self._is_parquet = is_parquet(self._paths)
-        if self._is_parquet and header:
-            raise DataError(
-                f"'{raw}' is Parquet, which names its columns itself. Leave {either('--header', 'header')} out."
-            )
-        self.rows = sum(self._open(path).metadata.num_rows for path in self._paths) if self._is_parquet else None
+    def __init__(
+        self, raw: Raw, header: Sequence[str] = (), delimiter: str | None = None, encoding: str = UTF8
+    ) -> None:
+        """Finds the files and their columns; `header` names the columns of text files that have no header line."""
+        self._paths = find(raw)
+        self._format = format_of(self._paths[0])
+        if self._format != "text" and header:
+            what = either("Leave --header out.", "Leave `header` out.")
+            raise DataError(f"'{self._paths[0]}' is {self._format}, which names its columns itself. {what}")
+        texts = self._paths if self._format == "text" else ()
+        self._layouts = {path: layout_of(path, tuple(header), delimiter, _checked(encoding)) for path in texts}
+        self._json = json_schema(*self._paths) if self._format == "json" else None
+        parquet = self._format == "parquet"
+        self.rows = sum(self._open(path).metadata.num_rows for path in self._paths) if parquet else None
         """Number of rows, if known before reading."""
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
-        """Returns the types of the given columns; refuses files in which one is missing or repeated."""
+        """Returns the types of the given columns; refuses files in which one is missing."""
         schemas = [self._schema(path) for path in self._paths]
         for path, schema in zip(self._paths, schemas, strict=True):
-            found = Counter(schema.names)
-            missing = [name for name in columns if name not in found]
+            missing = [name for name in columns if name not in schema.names]
             if missing:
                 has = ", ".join(schema.names[:50])
                 raise DataError(f"'{path}' lacks the columns {', '.join(missing)}. It has: {has}. Add or rename them.")
-            twice = [name for name in columns if found[name] > 1]
-            if twice:
-                raise DataError(f"'{path}' has the column {twice[0]} more than once. Rename one of them.")
         return pa.schema([schemas[0].field(name) for name in columns])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Iterates over all rows in order."""
         for path in self._paths:
             try:
-                yield from self._parquet(path, columns) if self._is_parquet else self._text(path, columns)
+                yield from self._batches(path, columns)
             except (pa.ArrowException, OSError) as error:  # OSError: damaged gzip or Parquet
                 line = str(error).splitlines()[0]
                 hint = "Fix that row, or leave it out." if isinstance(error, pa.ArrowInvalid) else "Check the file."
                 raise DataError(f"'{path}' cannot be read: {line}. {hint}") from error
 
+    def _batches(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if self._format == "json":
+            return (batch.select(list(columns)) for batch in json_batches(path, self._json))
+        if self._format == "parquet":
+            return self._parquet(path, columns)
+        layout = self._layouts[path]
+        return _spaced(path, layout, columns) if layout.spaced else _text(path, layout, columns)
+
     def _parquet(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with self._open(path) as file:
-            yield from file.iter_batches(BATCH, columns=list(columns))
-
-    def _text(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        one = len(self._schema(path)) == 1  # with one column, an empty line is a row with a null
-        with pa.input_stream(path, compression="detect") as file:
-            yield from csv.open_csv(
-                file,
-                csv.ReadOptions(block_size=_BLOCK, column_names=self._header or None),
-                csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True, ignore_empty_lines=not one),
-                csv.ConvertOptions(
-                    column_types=dict.fromkeys(columns, pa.string()),
-                    include_columns=list(columns),
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                    null_values=[""],
-                ),
-            )
+            stored = file.schema_arrow.names
+            names = column_names(stored)
+            wanted = [stored[names.index(name)] for name in columns]
+            if stored.count("") or len(set(stored)) < len(stored):  # repeated names cannot be selected
+                for batch in file.iter_batches(BATCH):
+                    yield batch.rename_columns(names).select(list(columns))
+                return
+            for batch in file.iter_batches(BATCH, columns=wanted):
+                yield batch.select(wanted).rename_columns(list(columns))
 
     def _schema(self, path: Path) -> pa.Schema:
-        if self._is_parquet:
-            return self._open(path).schema_arrow
-        names = self._header or text_header(path, delimiter_of(path))
-        return pa.schema([(name, pa.string()) for name in names])
+        if self._format == "parquet":
+            schema = self._open(path).schema_arrow
+            return pa.schema([(name, schema.field(i).type) for i, name in enumerate(column_names(schema.names))])
+        return self._json or pa.schema([(name, pa.string()) for name in self._layouts[path].columns])
 
     def _open(self, path: Path) -> pq.ParquetFile:
         try:
             return pq.ParquetFile(path.absolute(), buffer_size=_BLOCK, pre_buffer=False)  # pages, not whole row groups
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"'{path}' is not a Parquet file ({str(error).splitlines()[0]}). Check it.") from error
+
+
+def _checked(encoding: str) -> str:
+    try:
+        return check_encoding(encoding)
+    except ValueError as error:
+        raise DataError(f"Encoding {encoding!r:.40} is unknown: {error}.") from error
+
+
+def _text(path: Path, layout: TextLayout, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    one = len(layout.columns) == 1  # with one column, an empty line is a row with a null
+    with open_bytes(path) as file:
+        stream: Any = pa.PythonFile(file, mode="r")
+        yield from csv.open_csv(
+            stream,
+            csv.ReadOptions(
+                block_size=_BLOCK,
+                column_names=layout.columns,
+                skip_rows_after_names=int(layout.header),
+                encoding="utf8" if layout.encoding == UTF8 else layout.encoding,
+            ),
+            csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True, ignore_empty_lines=not one),
+            csv.ConvertOptions(
+                column_types=dict.fromkeys(columns, pa.string()),
+                include_columns=list(columns),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                null_values=[""],
+            ),
+        )
+
+
+def _spaced(path: Path, layout: TextLayout, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yields rows of text with a space after each delimiter."""
+    places = [layout.columns.index(name) for name in columns]
+    rows: list[list[str | None]] = []
+    for line, cells in text_rows(path, layout):
+        if cells and len(cells) != len(layout.columns):
+            raise DataError(
+                f"'{path}', line {line:,}: {len(cells)} columns. Allowed: {len(layout.columns)}. Fix that row."
+            )
+        if cells:
+            rows.append([cells[place] or None for place in places])
+        if len(rows) == _ROWS:
+            yield _batch(rows, columns)
+            rows = []
+    if rows:
+        yield _batch(rows, columns)
+
+
+def _batch(rows: Sequence[Sequence[str | None]], columns: Sequence[str]) -> pa.RecordBatch:
+    arrays = [pa.array([row[i] for row in rows], pa.string()) for i in range(len(columns))]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))

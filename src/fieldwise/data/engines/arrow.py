@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from fieldwise.core.errors import DataError
 from fieldwise.data.engines.engine import LABEL, SPLIT, Engine, Preparation, field
 from fieldwise.data.engines.local import counted
+from fieldwise.data.rules import numbers_of
 from fieldwise.data.source import SourceRows
 from fieldwise.data.split import RandomSplit
 from fieldwise.data.vocabulary import Counter
@@ -37,11 +38,11 @@ class ArrowRows:
         self.skipped = self.untimed = 0
         labels, done = Counter(), 0
         for batch in rows.batches():
-            labels.add(batch.column(rows.label).cast(pa.string()))
+            labels.add(self._labels(batch))
             self._splits.append(split.assign(batch, split.key or rows.key))
             train = batch.filter(pa.array(self._splits[-1] == 0))
             for counter, name in zip(self._counters, self._columns, strict=True):
-                counter.add(train.column(name))
+                counter.add(rows.cells.clean(train.column(name)))
             done += batch.num_rows
             plan.progress("count values", done, rows.count)
         table = labels.table() if done else pa.table({"value": [], "count": []})
@@ -55,5 +56,13 @@ class ArrowRows:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields all rows in order, with their splits."""
         for batch, split in zip(self._source.batches(), self._splits, strict=True):
-            fields = {field(i): batch.column(name) for i, name in enumerate(self._columns)}
-            yield pa.record_batch({LABEL: batch.column(self._source.label).cast(pa.string()), SPLIT: split, **fields})
+            clean = self._source.cells.clean
+            fields = {field(i): clean(batch.column(name)) for i, name in enumerate(self._columns)}
+            yield pa.record_batch({LABEL: self._labels(batch), SPLIT: split, **fields})
+
+    def _labels(self, batch: pa.RecordBatch) -> pa.Array:
+        column, threshold = batch.column(self._source.label), self._source.threshold
+        if threshold is None:
+            return column.cast(pa.string())
+        numbers, known = numbers_of(self._source.cells.clean(column))
+        return pa.array(np.where(threshold.holds(numbers), "1", "0"), mask=~known)

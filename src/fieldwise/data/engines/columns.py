@@ -3,21 +3,47 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import ibis
+
 from fieldwise.core.errors import DataError
 from fieldwise.core.registry import unknown
-from fieldwise.data.engines.session import ROW
+from fieldwise.data.cells import DECIMAL_COMMA, Cells
+from fieldwise.data.source import Files
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
 
-def columns_of(table: "ir.Table", names: Sequence[str], setting: str) -> list[Any]:
-    """Returns columns by name; refuses an unknown name of this setting."""
-    known = set(table.columns)
+def column(index: int) -> str:
+    """Returns the name of a raw column in an engine; numbered, since names may contain any character or case."""
+    return f"c{index}"
+
+
+def columns_of(table: "ir.Table", known: Sequence[str], names: Sequence[str], setting: str) -> list[Any]:
+    """Returns columns by name, of all `known` ones in order; refuses an unknown name of this setting."""
+    places = {name: index for index, name in enumerate(known)}
     for name in names:
-        if name not in known:
-            raise DataError(unknown(setting, name, known - {ROW}))
-    return [table[name] for name in names]
+        if name not in places:
+            raise DataError(unknown(setting, name, known))
+    return [table[column(places[name])] for name in names]
+
+
+def cleaned(text: Any, cells: Cells) -> Any:
+    """Returns an expression that reads cells as `Cells.clean` does."""
+    if cells.unchanged or not text.type().is_string():
+        return text
+    if cells.trim:
+        text = text.re_replace(r"^[ \t]+|[ \t]+$", "").nullif("")
+    if cells.nulls:
+        text = ibis.ifelse(text.isin(cells.nulls), ibis.null("string"), text)
+    return text.re_replace(DECIMAL_COMMA, r"\1.\2") if cells.decimal == "," else text
+
+
+def over_threshold(label: Any, files: Files) -> Any:
+    """Returns an expression that is 1 where the label is beyond the threshold, null where it is no number."""
+    number = as_number(cleaned(label, files.cells))
+    assert files.threshold is not None
+    return ibis.ifelse(number.isnull(), ibis.null("string"), ibis.ifelse(files.threshold.holds(number), "1", "0"))
 
 
 def as_number(column: Any) -> Any:

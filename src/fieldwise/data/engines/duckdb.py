@@ -12,6 +12,7 @@ from pydantic import Field
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import full
 from fieldwise.core.hints import either
+from fieldwise.data.engines.columns import column
 from fieldwise.data.engines.engine import Engine, Preparation, Staged
 from fieldwise.data.engines.session import ROW, BadRow
 from fieldwise.data.source import Files
@@ -74,13 +75,15 @@ class _Session:
         self._con.con.execute(f"SET memory_limit = '{self._limit + wide}MiB'")
         paths = [str(path) for path in files.paths]
         if not files.is_text:
-            table = self._con.read_parquet(paths, union_by_name=True)
+            found = self._con.read_parquet(paths, union_by_name=True)
+            names = files.stored or files.columns
+            table = found.select(**{column(index): found[name] for index, name in enumerate(names)})
         else:
             self._reads += 1
             quote = '"' if files.quoted else ""
             table = self._con.read_csv(
                 paths,
-                columns=dict.fromkeys(files.columns, "VARCHAR"),
+                columns={column(index): "VARCHAR" for index in range(len(files.columns))},
                 auto_detect=False,
                 header=files.header,
                 delim=files.delimiter,

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either
-from fieldwise.data.engines.columns import as_number, columns_of
+from fieldwise.data.engines.columns import as_number, cleaned, columns_of, over_threshold
 from fieldwise.data.engines.engine import LABEL, SPLIT, Preparation, field
 from fieldwise.data.engines.local import LocalCounts
+from fieldwise.data.engines.readable import readable
 from fieldwise.data.engines.session import ROW, Session
 from fieldwise.data.engines.splits import check_assigned, files_of_splits, split_index
-from fieldwise.data.engines.staging import BATCH, check_same_columns, read_batches, spool
-from fieldwise.data.files import check_gzip
+from fieldwise.data.engines.staging import BATCH, read_batches, spool
 from fieldwise.data.source import Files
 from fieldwise.data.split import ColumnSplit, FileSplit
 
@@ -37,12 +37,11 @@ class EngineRows:
         files = plan.rows if isinstance(plan.rows, Files) else spool(plan.rows, plan.work)
         for index, part in enumerate(files_of_splits(files, plan.split)):
             plan.progress("read rows", index, None)
-            if part.is_text:
-                check_gzip(part.paths)
-            else:
-                check_same_columns(part)
+            part = readable(part, plan.work / f"readable-{index}")
             table = session.read(part)
-            split, self.untimed = (index, 0) if isinstance(plan.split, FileSplit) else split_index(table, plan, session)
+            split, self.untimed = (
+                (index, 0) if isinstance(plan.split, FileSplit) else split_index(table, part, plan, session)
+            )
             self._folders.append(plan.work / f"rows-{index}")
             session.write(_select(table, part, plan, split), self._folders[-1], ordered=True)
         self.skipped = self._check_bad_rows(files)
@@ -110,8 +109,9 @@ class EngineRows:
 
 def _select(table: ir.Table, files: Files, plan: Preparation, split: Any) -> ir.Table:
     """Returns the columns of staged rows: LABEL, SPLIT, ROW and the fields."""
-    columns = columns_of(table, [rule.column or "" for rule in plan.rules.values()], "data.fields")
-    fields = {field(i): column for i, column in enumerate(columns)}
-    (label,) = columns_of(table, (files.label,), "data.label")
+    columns = columns_of(table, files.columns, [rule.column or "" for rule in plan.rules.values()], "data.fields")
+    fields = {field(i): cleaned(column, files.cells) for i, column in enumerate(columns)}
+    (label,) = columns_of(table, files.columns, (files.label,), "data.label")
+    label = over_threshold(label, files) if files.threshold else label
     split = ibis.literal(split) if isinstance(split, int) else split
     return table.select(**{LABEL: label.cast("string"), SPLIT: split.cast("int8"), ROW: table[ROW], **fields})

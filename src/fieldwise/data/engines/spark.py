@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlparse
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either
+from fieldwise.data.engines.columns import column
 from fieldwise.data.engines.engine import Engine, Preparation, Staged
 from fieldwise.data.engines.session import ROW, BadRow
 from fieldwise.data.files import line_of
@@ -75,8 +76,13 @@ class _Session:
 
     def read(self, files: Files) -> "ir.Table":
         """Returns raw columns and ROW."""
-        frame = self._text(files) if files.is_text else self._spark.read.parquet(*map(str, files.paths))
+        frame = self._text(files) if files.is_text else self._parquet(files)
         return self._view(_numbered(frame, files))
+
+    def _parquet(self, files: Files) -> Any:
+        frame = self._spark.read.parquet(*map(str, files.paths))
+        places = {name: index for index, name in enumerate(files.stored or files.columns)}
+        return frame.toDF(*(column(places[name]) for name in frame.columns))
 
     def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> None:
         """Writes a folder of files, ordered by name."""
@@ -117,9 +123,10 @@ class _Session:
         from pyspark.sql.types import StringType, StructField, StructType
 
         quote = '"' if files.quoted else ""
+        names = [column(index) for index in range(len(files.columns))]
         frame = self._spark.read.csv(
             [str(path) for path in files.paths],
-            schema=StructType([StructField(name, StringType()) for name in (*files.columns, _BAD)]),
+            schema=StructType([StructField(name, StringType()) for name in (*names, _BAD)]),
             sep=files.delimiter,
             header=files.header,
             quote=quote,
@@ -131,10 +138,10 @@ class _Session:
             columnNameOfCorruptRecord=_BAD,
             maxCharsPerColumn=-1,
         )
-        first = sql.col(f"`{files.columns[0]}`")
+        first = sql.col(names[0])
         always = first.isNull() | (sql.length(first) >= 0)  # Spark refuses a query of only the column of bad rows
         if self._has_invalid_utf8(files):
-            cells = [sql.coalesce(sql.col(f"`{name}`"), sql.lit("")) for name in (*files.columns, _BAD)]
+            cells = [sql.coalesce(sql.col(name), sql.lit("")) for name in (*names, _BAD)]
             frame = frame.filter(~sql.contains(sql.concat(*cells), sql.lit(_REPLACEMENT)))
         bad = frame.filter(sql.col(_BAD).isNotNull() & always)
         reason = "wrong number of columns"

@@ -2,7 +2,7 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import ibis
 import ibis.expr.types as ir
@@ -17,10 +17,13 @@ from fieldwise.data.engines.engine import Preparation
 from fieldwise.data.engines.session import ROW, Session
 from fieldwise.data.engines.staging import read_batches
 from fieldwise.data.engines.times import time_reader
-from fieldwise.data.files import check_same_headers, find, is_parquet
+from fieldwise.data.files import Format, find, format_of
 from fieldwise.data.source import Files, SourceRows
 from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
+from fieldwise.data.text_layout import check_same_layout
 from fieldwise.data.times import MAX_UNPARSED
+
+_WORDS: Final[dict[Format, str]] = {"text": "text", "json": "JSON Lines", "parquet": "Parquet"}
 
 
 def files_of_splits(files: Files, split: SplitRule) -> list[Files]:
@@ -28,20 +31,20 @@ def files_of_splits(files: Files, split: SplitRule) -> list[Files]:
     if not isinstance(split, FileSplit):
         return [files]
     parts = [files, files.with_paths(find(split.valid)), files.with_paths(find(split.test))]
+    formats = [format_of(part.paths[0]) for part in parts]
     _check_disjoint(parts)
-    for part in parts[1:]:
-        if is_parquet(part.paths) == files.is_text:
-            kinds = ("Parquet", "text") if files.is_text else ("text", "Parquet")
+    for part, found in zip(parts[1:], formats[1:], strict=True):
+        if found != formats[0]:
             raise DataError(
-                f"Split by files: '{part.paths[0]}' is {kinds[0]}, the training rows are {kinds[1]}. "
+                f"Split by files: '{part.paths[0]}' is {_WORDS[found]}, the training rows are {_WORDS[formats[0]]}. "
                 "Allowed: the same format in all splits. Convert one of them."
             )
-        if files.delimiter is not None and files.header:
-            check_same_headers((files.paths[0], *part.paths), files.delimiter)
+        if files.is_text:
+            check_same_layout(files.paths[0], part.paths, files.layout)
     return parts
 
 
-def split_index(table: ir.Table, plan: Preparation, session: Session) -> tuple[Any, int]:
+def split_index(table: ir.Table, files: Files, plan: Preparation, session: Session) -> tuple[Any, int]:
     """Returns an expression for the index in SPLITS of each row, and the number of rows without a time, all in train.
 
     The index is -1 for a column value of no split.
@@ -49,10 +52,10 @@ def split_index(table: ir.Table, plan: Preparation, session: Session) -> tuple[A
     split = plan.split
     if isinstance(split, RandomSplit):
         own = plan.rows.key if isinstance(plan.rows, SourceRows) else ()
-        key = columns_of(table, split.key or own, "split.key") or [table[ROW]]
+        key = columns_of(table, files.columns, split.key or own, "split.key") or [table[ROW]]
         return _hashed(key, split), 0
     assert isinstance(split, TimeSplit | ColumnSplit)
-    (column,) = columns_of(table, (split.column,), "split.column")
+    (column,) = columns_of(table, files.columns, (split.column,), "split.column")
     if isinstance(split, ColumnSplit):
         text = column.cast("string")
         return ibis.cases((text == split.train, 0), (text == split.valid, 1), (text == split.test, 2), else_=-1), 0

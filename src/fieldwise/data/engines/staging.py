@@ -28,7 +28,10 @@ def spool(rows: SourceRows, folder: Path) -> Files:
         raise DataError("The source holds no rows. Allowed: 1 or more. Check the raw file.")
     writer.close()
     columns = tuple(pq.read_schema(path).names)
-    return Files((path,), columns, rows.fields, rows.label, rows.rules, delimiter=None, positive=rows.positive)
+    return Files(
+        (path,), columns, rows.fields, rows.label, rows.rules,
+        delimiter=None, positive=rows.positive, cells=rows.cells, threshold=rows.threshold,
+    )  # fmt: skip
 
 
 def read_batches(folder: Path, repeated: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:

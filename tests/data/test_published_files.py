@@ -1,0 +1,316 @@
+"""Files as they are published: each form gives the dataset of a plain CSV, and new rows of that form its ids."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fieldwise.core.errors import DataError
+from fieldwise.data import packed
+from fieldwise.data.cells import Cells
+from fieldwise.data.engines.arrow import Arrow
+from fieldwise.data.engines.duckdb import DuckDB
+from fieldwise.data.engines.spark import Spark
+from fieldwise.data.frame import Frame
+from fieldwise.data.names import column_names
+from fieldwise.data.prepare import prepare
+from fieldwise.data.rules import Rule
+from fieldwise.data.source import Source, SourceRows
+from fieldwise.data.store import Dataset
+from fieldwise.data.table import Table
+from fieldwise.data.threshold import Threshold
+from fieldwise.exports.raw_rows import RawRows
+from tests.data.small_files import assert_same_dataset, quiet, spark
+
+ROWS = 240
+NAMES = ("price", "city", "visits", "click")
+CITIES = ["Bern", "Zürich", "a, b", "Genève", None]
+RULES = {"price": Rule(kind="quantile", bins=8), "visits": Rule(kind="log-squared"), "city": Rule(kind="category")}
+Rows = Sequence[tuple[str | None, ...]]
+
+
+def cells() -> Rows:
+    """Rows with numbers, text with a comma and letters beyond ASCII, and nulls."""
+    draw = np.random.default_rng(0)
+    return [
+        (
+            None if i % 17 == 0 else f"{draw.exponential(20):.2f}",
+            CITIES[int(draw.integers(0, 5))],
+            str(int(draw.integers(0, 900))),
+            str(i % 2),
+        )
+        for i in range(ROWS)
+    ]
+
+
+def text(rows: Rows, null: str = "", delimiter: str = ",", header: tuple[str, ...] = NAMES) -> str:
+    """Delimited text, quoted where needed."""
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+    writer.writerows([header] if header else [])
+    writer.writerows([null if cell is None else cell for cell in row] for row in rows)
+    return out.getvalue()
+
+
+def plain(folder: Path) -> Path:
+    (folder / "plain.csv").write_text(text(cells()), encoding="utf-8")
+    return folder / "plain.csv"
+
+
+def written(path: Path, content: bytes | str) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def zipped(folder: Path) -> Path:
+    with zipfile.ZipFile(folder / "clicks.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data/clicks.csv", text(cells()))
+        archive.writestr("__MACOSX/data/._clicks.csv", b"\0")
+    return folder / "clicks.zip"
+
+
+def zstd(folder: Path) -> Path:
+    with pa.output_stream(folder / "clicks.csv.zst", compression="zstd") as file:
+        file.write(text(cells()).encode())
+    return folder / "clicks.csv.zst"
+
+
+def comma_space(folder: Path) -> Path:
+    lines = [", ".join(NAMES)]
+    for row in cells():
+        lines.append(", ".join("" if cell is None else f'"{cell}"' if "," in cell else cell for cell in row))
+    return written(folder / "spaced.csv", "\n".join([*lines, ""]))
+
+
+def json_lines(folder: Path) -> Path:
+    kinds: list[Callable[[str], Any]] = [float, str, int, int]
+    lines = []
+    for i, row in enumerate(cells()):  # a null is written, or its key is left out
+        found = {n: None if c is None else kind(c) for n, kind, c in zip(NAMES, kinds, row, strict=True)}
+        lines.append(json.dumps({n: value for n, value in found.items() if value is not None or i % 2 == 0}))
+    return written(folder / "clicks.jsonl", "\n".join([*lines, ""]))
+
+
+def several(folder: Path) -> list[Path]:
+    rows = cells()
+    return [
+        written(folder / "z.csv", text(rows[:100])),
+        written(folder / "b.csv.gz", gzip.compress(text(rows[100:]).encode())),
+    ]
+
+
+def rated(folder: Path) -> Path:
+    rows = [(*row[:3], "4.5" if row[3] == "1" else "3") for row in cells()]
+    return written(folder / "rated.csv", text(rows, header=(*NAMES[:3], "rating")))
+
+
+def decimal_comma(folder: Path) -> Path:
+    rows = [(row[0] and row[0].replace(".", ","), *row[1:]) for row in cells()]
+    return written(folder / "comma.csv", text(rows, delimiter=";"))
+
+
+def with_index(folder: Path) -> Path:
+    rows = [(str(i), *row) for i, row in enumerate(cells())]
+    return written(folder / "index.csv", text(rows, header=("", *NAMES)))
+
+
+def mixed_nulls(folder: Path) -> Path:
+    markers = ["?", "NA", "null", "-", "NaN", "\\N", ""]
+    rows = [tuple(markers[i % 7] if cell is None else cell for cell in row) for i, row in enumerate(cells())]
+    return written(folder / "nulls.csv", text(rows))
+
+
+def with_case(folder: Path) -> Path:
+    rows = [(*row, row[0], row[1], row[2]) for row in cells()]
+    return written(folder / "case.csv", text(rows, header=(*NAMES, "Price", "CITY", "price")))
+
+
+FORMS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], dict[str, Any]]] = {
+    "no header": (
+        lambda folder: written(folder / "bare.csv", text(cells(), header=())), {"header": NAMES}, {"header": NAMES},
+    ),
+    "pandas' index": (with_index, {}, {}),
+    "names that differ by case, repeated names": (with_case, {"only": NAMES[:3]}, {}),
+    "comma and space": (comma_space, {}, {}),
+    "markers of null": (mixed_nulls, {}, {}),
+    "decimal commas": (decimal_comma, {}, {}),
+    "semicolons": (lambda folder: written(folder / "semi.csv", text(cells(), delimiter=";")), {}, {}),
+    "latin-1": (
+        lambda folder: written(folder / "latin.csv", text(cells()).encode("latin-1")),
+        {"encoding": "latin-1"},
+        {"encoding": "latin-1"},
+    ),
+    "zip": (zipped, {}, {}),
+    "gz": (lambda folder: written(folder / "clicks.csv.gz", gzip.compress(text(cells()).encode())), {}, {}),
+    "bz2": (lambda f: written(f / "clicks.tsv.bz2", bz2.compress(text(cells(), delimiter="\t").encode())), {}, {}),
+    "zst": (zstd, {}, {}),
+    "JSON Lines": (json_lines, {}, {}),
+    "JSON Lines, bz2": (
+        lambda folder: written(folder / "clicks.ndjson.bz2", bz2.compress(json_lines(folder).read_bytes())), {}, {},
+    ),
+    "several files": (several, {}, {}),
+    "label as a threshold": (rated, {"label": "rating >= 4"}, {}),
+}  # fmt: skip
+
+
+def table(raw: Any, **settings: Any) -> Table:
+    return Table(**{"raw": raw, "label": "click", "fields": RULES, **settings})
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """The dataset of the plain file."""
+    folder = tmp_path_factory.mktemp("plain")
+    return prepare(table(plain(folder)), folder / "out")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_as_published_gives_the_dataset_of_a_plain_one(form: str, expected: Dataset, tmp_path: Path) -> None:
+    write, settings, reading = FORMS[form]
+    raw = write(tmp_path)
+    data = prepare(table(raw, **settings), tmp_path / "out")
+    assert data.fingerprint == expected.fingerprint
+    rows = list(RawRows(raw, **reading).batches(data.encoder.columns))
+    ids = np.concatenate([data.encoder.encode(batch) for batch in rows])
+    (tmp_path / "again").mkdir()
+    reference = pa.Table.from_batches(RawRows(plain(tmp_path / "again")).batches(NAMES[:3]))
+    assert np.array_equal(ids, expected.encoder.encode(reference))
+
+
+@spark
+@quiet
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_spark_reads_published_files_too(expected: Dataset, tmp_path: Path) -> None:
+    for number, (write, settings, _) in enumerate(FORMS.values()):
+        (tmp_path / str(number)).mkdir()
+        source = table(write(tmp_path / str(number)), **settings)
+        data = prepare(source, tmp_path / f"out-{number}", engine=Spark(master="local[2]", memory=1024))
+        assert data.fingerprint == expected.fingerprint
+
+
+def frame(rows: Rows) -> pd.DataFrame:
+    return pd.DataFrame([["NA" if cell is None else cell for cell in row] for row in rows], columns=list(NAMES))
+
+
+class Generated(Source):
+    """Rows that every engine counts: text with markers of null and a rating."""
+
+    def open(self) -> SourceRows:
+        """Returns the rows of the plain file."""
+        rated = frame(cells()).rename(columns={"click": "rating"})
+        rated["rating"] = np.where(rated["rating"] == "1", "4,5", "3,25")
+        batch = pa.RecordBatch.from_pandas(rated.assign(row=range(ROWS)))
+        read = Cells(nulls=("NA",), decimal=",")
+        threshold = Threshold(sign=">=", number=4)
+        return SourceRows(
+            NAMES[:3], "rating", ("row",), lambda: iter([batch]), ROWS, RULES, cells=read, threshold=threshold
+        )
+
+
+def test_this_process_and_duckdb_read_cells_and_thresholds_alike(tmp_path: Path) -> None:
+    assert_same_dataset(Generated(), tmp_path, [Arrow(), DuckDB()])
+    data = Dataset.open(tmp_path / "out-0")
+    assert data.vocabulary("city").values.null_count == 1
+    assert 0 < data.train.labels.mean() < 1
+
+
+def test_rows_in_memory_have_the_same_markers_of_null(expected: Dataset, tmp_path: Path) -> None:
+    data = prepare(Frame(frame=frame(cells()), label="click", fields=RULES), tmp_path / "out")
+    assert data.fingerprint == expected.fingerprint
+    nulls = pa.table({name: [row[i] for row in cells()] for i, name in enumerate(NAMES[:3])})
+    for encoder in (data.encoder, Dataset.open(tmp_path / "out").encoder):
+        assert np.array_equal(encoder.encode(frame(cells())), encoder.encode(nulls))
+
+
+def test_a_file_without_a_header_is_recognized(tmp_path: Path) -> None:
+    raw = written(tmp_path / "bare.csv", text(cells()[1:], header=()))
+    with pytest.raises(DataError, match=r"unknown 'click'.*seems to have no header: name its 4 columns with header=\("):
+        prepare(table(raw), tmp_path / "out")
+    with pytest.raises(DataError, match=r"has 4 columns in its first line, the header names 2: a, b"):
+        prepare(table(raw, header=("a", "b")), tmp_path / "out")
+
+
+def test_names_that_differ_by_case_or_are_repeated_are_separate_fields(tmp_path: Path) -> None:
+    found = prepare(Table(raw=with_case(tmp_path), label="click"), tmp_path / "out")
+    assert found.schema.names == ("price", "city", "visits", "Price", "CITY", "price_2")
+    arrays = [pa.array(range(ROWS)) for _ in range(3)]
+    pq.write_table(pa.Table.from_arrays([*arrays, pa.array([i % 2 for i in range(ROWS)])], ["a", "A", "a", "click"]),
+                   tmp_path / "case.parquet")  # fmt: skip
+    data = prepare(Table(raw=tmp_path / "case.parquet", label="click"), tmp_path / "typed")
+    assert data.schema.names == ("a", "A", "a_2")
+    rows = RawRows(tmp_path / "case.parquet").batches(data.encoder.columns)
+    assert data.encoder.encode(next(rows)).shape == (ROWS, 3)
+    assert column_names(["", "a", "a", "a_2", " "]) == ("column_1", "a", "a_3", "a_2", "column_5")
+
+
+def test_a_first_column_without_a_name_that_is_no_index_is_a_field(tmp_path: Path) -> None:
+    rows = [(row[1], *row) for row in cells()]
+    data = prepare(
+        Table(raw=written(tmp_path / "a.csv", text(rows, header=("", *NAMES))), label="click"), tmp_path / "out"
+    )
+    assert data.schema.names == ("column_1", "price", "city", "visits")
+
+
+def test_infinite_numbers_are_in_the_outer_bins(tmp_path: Path) -> None:
+    rows = cells()
+    for row, value in ((3, "inf"), (5, "-inf"), (7, "Infinity")):
+        rows[row] = (value, *rows[row][1:])
+    data = prepare(table(written(tmp_path / "inf.csv", text(rows))), tmp_path / "out")
+    price = data.encoder.fields[0]
+    found = price.vocabulary.values.take(pa.array(price.ids(pa.array(["inf", "-inf", "Infinity", "1e300"]))[:, 0] - 1))
+    assert found.to_pylist() == [7, 0, 7, 7]
+    assert np.isfinite(price.rule.edges).all()
+
+
+def test_archives_that_are_not_one_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("a.csv", text(cells()))
+        archive.writestr("b.csv", text(cells()))
+    with pytest.raises(DataError, match=r"two\.zip' holds 2 files \(a\.csv, b\.csv\)\. Allowed: one"):
+        prepare(table(tmp_path / "two.zip"), tmp_path / "out")
+    written(tmp_path / "broken.zip", zipped(tmp_path).read_bytes()[:300])
+    with pytest.raises(DataError, match=r"broken\.zip' is no zip archive"):
+        prepare(table(tmp_path / "broken.zip"), tmp_path / "out")
+    written(tmp_path / "cut.csv.bz2", bz2.compress(text(cells()).encode())[:900])
+    with pytest.raises(DataError, match=r"cut\.csv\.bz2' is damaged"):
+        prepare(table(tmp_path / "cut.csv.bz2"), tmp_path / "out")
+    monkeypatch.setattr(packed, "_FREE", 1 << 20)
+    written(tmp_path / "bomb.csv.bz2", bz2.compress(b"price,city,visits,click\n" + b"1,a,2,0\n" * 1_000_000))
+    with pytest.raises(DataError, match=r"unpacks to more than .* bytes, 1,000 times its size"):
+        prepare(table(tmp_path / "bomb.csv.bz2"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_encoding_is_asked_for(tmp_path: Path) -> None:
+    raw = written(tmp_path / "latin.csv", text(cells()).encode("latin-1"))
+    with pytest.raises(DataError, match=r"is not UTF-8 text .*Name its encoding, such as encoding='latin-1'"):
+        prepare(table(raw), tmp_path / "out")
+    with pytest.raises(DataError, match=r"Encoding 'klingon' is unknown: allowed: a text encoding"):
+        RawRows(raw, encoding="klingon")
+    with pytest.raises(ValueError, match="allowed: a text encoding that Python knows"):
+        Table(raw=raw, label="click", encoding="rot13")
+
+
+def test_json_lines_of_two_types_and_other_text_are_refused(tmp_path: Path) -> None:
+    raw = written(tmp_path / "a.jsonl", '{"a": 1}\n{"a": "x"}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl' is not JSON Lines"):
+        prepare(Table(raw=raw, label="click"), tmp_path / "out")
+
+
+def test_a_label_that_is_no_number_has_no_threshold(tmp_path: Path) -> None:
+    rows = [(*row[:3], "4" if i % 2 else "none") for i, row in enumerate(cells())]
+    raw = written(tmp_path / "a.csv", text(rows, header=(*NAMES[:3], "rating")))
+    with pytest.raises(DataError, match=r"Label 'rating' is empty in 120 rows"):
+        prepare(table(raw, label="rating > 3"), tmp_path / "out")
