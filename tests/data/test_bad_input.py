@@ -88,7 +88,12 @@ CASES: dict[str, tuple[list[str], str, dict[str, Any], tuple[str, ...]]] = {
     ),
     "no training rows": (GOOD[:1], "utf-8", {}, ("No rows in split train",)),
     "no rows": ([], "utf-8", {}, ("holds no rows",)),
-    "not UTF-8": ([f"{i % 2},{i % 7},é{i % 9}" for i in range(300)], "latin-1", {}, ("is not UTF-8", "iconv")),
+    "not UTF-8": (
+        [f"{i % 2},{i % 7},é{i % 9}" for i in range(300)],
+        "latin-1",
+        {},
+        ("is not UTF-8", "--set data.encoding=latin-1"),
+    ),
     "open quote": (lines(_300='1,"open,3'), "utf-8", {}, ("line 300:", "unterminated quote")),
     "text for a number": (
         [f"{i % 2},{'x' if i == 12_000 else i},u{i % 50}" for i in range(13_000)],
@@ -231,7 +236,7 @@ def test_folders_and_globs_without_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "raw" / "b.parquet").write_text("no")
     refused(tmp_path / "raw", tmp_path, "is no Parquet file")
     (tmp_path / "raw" / "c.csv").write_text("a\n")
-    refused(tmp_path / "raw", tmp_path, "mixes text and Parquet")
+    refused(tmp_path / "raw", tmp_path, "mixes parquet and text")
 
 
 @pytest.mark.parametrize(("start", "says"), [

@@ -29,7 +29,7 @@ FIELDS = {"genres": Rule(separator="|"), "wide": Rule(column="größe, cm", kind
 def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """The awkward rows split by a column, so that the row order is known."""
     folder = tmp_path_factory.mktemp("encoder")
-    source = Table(raw=small_files.awkward(folder / "a.csv"), label="click", fields=FIELDS, min_count=3)
+    source = Table(raw=small_files.awkward(folder / "a.csv"), label="click", fields=FIELDS, min_count=3, nulls=())
     return prepare(source, folder / "out", ColumnSplit(column="part"))
 
 

@@ -126,8 +126,8 @@ def test_a_time_split_cuts_at_the_shares(write: Callable[[Path, pa.Table], Files
         (TimeSplit(column="tim"), RULES, r"\[split.column\] unknown 'tim'"),
         (RandomSplit(), {"a": Rule(column="a")}, r"\[data.fields\] unknown 'a'"),
         (ColumnSplit(column="part", test="other"), RULES, "2 rows have another value. Allowed: 'train', 'valid', 'o"),
-        (TimeSplit(column="city"), RULES, "column 'city' has empty values"),
-        (TimeSplit(column="part"), RULES, "column 'part' has too few distinct times for the shares"),
+        (TimeSplit(column="city"), RULES, r"Column 'city': \d of \d texts are no times, such as '"),
+        (TimeSplit(column="part"), RULES, "Column 'part': 8 of 8 texts are no times, such as 'train', 'valid', 'test'"),
     ],
 )
 def test_rows_that_cannot_be_staged_are_refused(

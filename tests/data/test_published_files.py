@@ -264,9 +264,8 @@ def test_a_first_column_without_a_name_that_is_no_index_is_a_field(tmp_path: Pat
 
 
 def test_infinite_numbers_are_in_the_outer_bins(tmp_path: Path) -> None:
-    rows = cells()
-    for row, value in ((3, "inf"), (5, "-inf"), (7, "Infinity")):
-        rows[row] = (value, *rows[row][1:])
+    infinite = {3: "inf", 5: "-inf", 7: "Infinity"}
+    rows = [(infinite.get(i, row[0]), *row[1:]) for i, row in enumerate(cells())]
     data = prepare(table(written(tmp_path / "inf.csv", text(rows))), tmp_path / "out")
     price = data.encoder.fields[0]
     found = price.vocabulary.values.take(pa.array(price.ids(pa.array(["inf", "-inf", "Infinity", "1e300"]))[:, 0] - 1))

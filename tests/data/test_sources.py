@@ -32,7 +32,7 @@ def source(request: pytest.FixtureRequest, movielens_zip: Path, tmp_path: Path) 
         "criteo": Criteo(raw=small_files.criteo(tmp_path / "criteo.txt"), min_count=1),
         "planted": Planted(rows=5_000),
         "movielens-1m": MovieLens1M(raw=movielens_zip),
-        "table": Table(raw=small_files.awkward(tmp_path / "table.csv"), label="click"),
+        "table": Table(raw=small_files.awkward(tmp_path / "table.csv"), label="click", nulls=()),
     }
     found = small[request.param]
     assert isinstance(found, resolve("data", SOURCES, request.param))

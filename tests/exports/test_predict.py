@@ -102,7 +102,6 @@ def test_bad_input_is_told_and_leaves_no_file(case: Case, served: Path, tmp_path
     head = ",".join(f'"{name}"' for name in needed)
     (tmp_path / "lacking.csv").write_text("a,b\n1,2\n")
     (tmp_path / "short.csv").write_text(f"{head}\n" + ",".join("1" for _ in needed) + "\n1,2\n")
-    (tmp_path / "twice.csv").write_text(f"{head},{head}\n")
     (tmp_path / "no.parquet").write_text("no")
     (tmp_path / "folder.csv").mkdir()
     pq.write_table(case.rows.slice(0, 9), tmp_path / "fine.parquet")
@@ -111,7 +110,6 @@ def test_bad_input_is_told_and_leaves_no_file(case: Case, served: Path, tmp_path
         (tmp_path / "absent.csv", out, {}, "does not exist"),
         (tmp_path / "lacking.csv", out, {}, f"lacks the columns {', '.join(needed)}. It has: a, b."),
         (tmp_path / "short.csv", out, {}, f"Expected {len(needed)} columns, got 2"),
-        (tmp_path / "twice.csv", out, {}, "more than once"),
         (tmp_path / "no.parquet", out, {}, "is not a Parquet file"),
         (tmp_path / "fine.parquet", out, {"header": ["a"]}, "Leave header out"),
         (good, tmp_path / "p.json", {}, "Allowed: .csv"),

@@ -101,7 +101,8 @@ def parquet_sample(path: Path) -> pa.Table:
     with _parquet(path) as file:
         batch = next(file.iter_batches(SAMPLE), None)
         table = pa.Table.from_batches([] if batch is None else [batch], file.schema_arrow)
-        return table.rename_columns(column_names(table.column_names))
+        named = table.rename_columns(column_names(table.column_names))
+        return named.replace_schema_metadata(file.schema_arrow.metadata)  # renaming drops it
 
 
 def parquet_columns(path: Path) -> int:

@@ -141,7 +141,8 @@ def _values(field: FieldEncoder, entry: Input, column: pa.Array) -> NDArray[Any]
 def _split(field: FieldEncoder, column: pa.Array) -> pa.Array:
     """Formats the parts of separated text as the vocabulary does; the graph splits the text."""
     lists = pc.split_pattern(column.cast(pa.string()), field.rule.separator)
-    parts = pa.ListArray.from_arrays(lists.offsets, field.vocabulary.texts(lists.values), mask=lists.is_null())
+    texts = pc.coalesce(field.vocabulary.texts(field.cells.clean(lists.values)), lists.values)  # null markers stay
+    parts = pa.ListArray.from_arrays(lists.offsets, texts, mask=lists.is_null())
     return pc.binary_join(parts, field.rule.separator)
 
 

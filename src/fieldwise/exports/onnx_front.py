@@ -86,6 +86,8 @@ class Front:
         known = vocabulary.cast(pa.string()) if kind == "text" else vocabulary
         ids = {value: id_ for id_, value in enumerate(known.to_pylist(), 1)}
         ids[keys[kind]] = ids.pop(None, UNKNOWN)  # the null key is not a value
+        if kind == "text":  # callers of the graph may write null as the files of training did
+            ids |= dict.fromkeys(field.cells.nulls, ids[null])
         attributes = {
             "keys_tensor": _tensor(list(ids), _TYPES[kind]),
             "values_tensor": _tensor(list(ids.values()), ir.DataType.INT64),

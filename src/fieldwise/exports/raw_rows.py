@@ -33,7 +33,7 @@ class RawRows:
         self._paths = find(raw)
         self._format = format_of(self._paths[0])
         if self._format != "text" and header:
-            what = either("Leave --header out.", "Leave `header` out.")
+            what = either("Leave --header out.", "Leave header out.")
             raise DataError(f"'{self._paths[0]}' is {self._format}, which names its columns itself. {what}")
         texts = self._paths if self._format == "text" else ()
         self._layouts = {path: layout_of(path, tuple(header), delimiter, _checked(encoding)) for path in texts}
