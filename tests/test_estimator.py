@@ -8,6 +8,7 @@ from unittest import SkipTest
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -167,6 +168,16 @@ def test_arrays_of_numbers_and_names_of_settings() -> None:
         np.testing.assert_array_equal(found.predict(frame), found.predict(rows))
 
 
+def test_tables_of_arrow_and_labels_of_any_two_values(clicks: tuple[pd.DataFrame, pd.Series]) -> None:
+    table = pa.Table.from_pandas(clicks[0][["user", "city"]], preserve_index=False)
+    labels = pd.Categorical(clicks[1])
+    found = clone(SMALL).set_params(pretrain=fw.Pretrain(batch=32, epochs=1)).fit(table, labels)
+    assert found.feature_names_in_.tolist() == ["user", "city"]
+    assert set(found.predict(table)) <= {"no", "yes"}
+    flags = clone(SMALL).set_params(pretrain=fw.Pretrain(batch=32, epochs=1)).fit(table, clicks[1] == "yes")
+    assert flags.predict(table).dtype == bool
+
+
 def test_cross_validation_runs_the_whole_pipeline(clicks: tuple[pd.DataFrame, pd.Series]) -> None:
     quick = clone(SMALL).set_params(pretrain=fw.Pretrain(batch=32, epochs=2), watcher=fw.Progress())
     scores = cross_val_score(quick, clicks[0][["user"]], clicks[1], cv=2)
@@ -177,10 +188,12 @@ def test_cross_validation_runs_the_whole_pipeline(clicks: tuple[pd.DataFrame, pd
     ("change", "error", "says"),
     [
         ({"budget": "lots"}, fw.FieldwiseError, "Budget 'lots' is not understood"),
+        ({"budget": "9999 columns"}, fw.FieldwiseError, "is above the full size"),
+        ({"valid": 1.5}, fw.FieldwiseError, "valid=1.5. Allowed: above 0 and below 1"),
         ({"search": "hamm"}, fw.FieldwiseError, "Did you mean 'ham'"),
         ({"fields": {"usr": fw.Rule(kind="category")}}, fw.FieldwiseError, "unknown 'usr'. Did you mean 'user'"),
     ],
-    ids=["budget", "search", "fields"],
+    ids=["budget", "large budget", "valid", "search", "fields"],
 )
 def test_wrong_settings_are_named(
     change: dict[str, Any], error: type[Exception], says: str, clicks: tuple[pd.DataFrame, pd.Series]

@@ -76,6 +76,7 @@ def test_what_each_value_says(hostile: Dataset, full: fw.Trained) -> None:
         f"{name} {len(split):,} ({split.labels.mean():.2%} clicks)"
         for name, split in (("train", hostile.train), ("valid", hostile.valid), ("test", hostile.test))
     )
+    assert repr(hostile.encoder) == f"Encoder(4 fields: {', '.join(HOSTILE)})"
     assert repr(hostile.train) == f"Split({len(hostile.train)} rows, 4 ids each)"
     assert "Reads 4 of 4 fields" in repr(fw.Predictor(full.model, None))
     assert repr(task).splitlines()[1].endswith(", no starting model, device cpu")

@@ -48,6 +48,9 @@ class Encoder:
     def __init__(self, fields: Sequence[FieldEncoder]) -> None:
         self.fields = tuple(fields)
 
+    def __repr__(self) -> str:
+        return f"Encoder({len(self.fields)} fields: {', '.join(f.name for f in self.fields):.200})"
+
     @classmethod
     def open(cls, folder: Path | str, schema: Schema | None = None) -> "Encoder":
         """Reads the rules and vocabularies of a dataset folder; checks them against the schema if given."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fieldwise.core.budget import Budget
+from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.registry import resolve
 from fieldwise.core.settings import Settings
@@ -92,6 +93,10 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, labels = np.unique(given, return_inverse=True)
         if len(self.classes_) != 2:
             raise ValueError(f"Got {len(self.classes_)} class, {self.classes_[:1]}. Allowed: labels of two classes.")
+        if not 0 < self.valid < 1:
+            raise SettingsError(
+                f"valid={self.valid}. Allowed: above 0 and below 1, a fraction of the rows of each class."
+            )
         seed = 0 if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
         table = table_of(rows)
         self._columns = table.column_names
