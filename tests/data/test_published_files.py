@@ -27,10 +27,12 @@ from fieldwise.data.names import column_names
 from fieldwise.data.prepare import prepare
 from fieldwise.data.rules import Rule
 from fieldwise.data.source import Source, SourceRows
+from fieldwise.data.split import ColumnSplit, FileSplit
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
 from fieldwise.data.threshold import Threshold
 from fieldwise.exports.raw_rows import RawRows
+from fieldwise.reports.dataset import notes
 from tests.data.small_files import assert_same_dataset, quiet, spark
 
 ROWS = 240
@@ -313,3 +315,54 @@ def test_a_label_that_is_no_number_has_no_threshold(tmp_path: Path) -> None:
     raw = written(tmp_path / "a.csv", text(rows, header=(*NAMES[:3], "rating")))
     with pytest.raises(DataError, match=r"Label 'rating' is empty in 120 rows"):
         prepare(table(raw, label="rating > 3"), tmp_path / "out")
+
+
+def test_constant_and_empty_columns_are_left_out_and_named(tmp_path: Path) -> None:
+    rows = [(row[0], "same", *row[1:], None, "?") for row in cells()]
+    header = ("price", "shop", *NAMES[1:], "empty", "marked")
+    raw = written(tmp_path / "a.csv", text(rows, header=header))
+    data = prepare(Table(raw=raw, label="click", fields=RULES), tmp_path / "out")
+    assert data.schema.names == ("price", "city", "visits")
+    assert list(notes(data.info)) == [
+        "Field 'shop' was left out: its training rows hold only the value 'same'.",
+        "Field 'empty' was left out: its training rows hold no value.",
+        "Field 'marked' was left out: its training rows hold no value.",
+    ]
+    ids = data.encoder.encode(pa.Table.from_batches(RawRows(raw).batches(data.encoder.columns)))
+    assert ids.shape == (ROWS, 3)
+
+
+def test_valid_is_taken_from_the_training_files_if_there_is_none(tmp_path: Path) -> None:
+    raw, test = plain(tmp_path), written(tmp_path / "test.csv", text(cells()[:50]))
+    data = prepare(table(raw), tmp_path / "out", FileSplit(test=test, valid_share=0.25, seed=3))
+    found = data.info["rows"]
+    assert found["test"] == 50
+    assert found["train"] + found["valid"] == ROWS
+    assert 40 < found["valid"] < 80
+    again = prepare(table(raw), tmp_path / "again", FileSplit(test=test, valid_share=0.25, seed=4))
+    assert again.fingerprint != data.fingerprint
+    with pytest.raises(DataError, match=r"is in train and in test. Allowed: each file in one"):
+        prepare(table(raw), tmp_path / "same", FileSplit(test=raw))
+
+
+def test_valid_is_taken_from_the_training_rows_of_a_column(tmp_path: Path) -> None:
+    rows = [(*row, "fit" if i < 200 else "holdout") for i, row in enumerate(cells())]
+    raw = written(tmp_path / "a.csv", text(rows, header=(*NAMES, "part")))
+    with pytest.raises(DataError, match=r"No rows in split valid .*valid_share=0.1"):
+        prepare(table(raw), tmp_path / "out", ColumnSplit(column="part", train="fit", test="holdout"))
+    split = ColumnSplit(column="part", train="fit", test="holdout", valid_share=0.2)
+    found = prepare(table(raw), tmp_path / "out", split).info["rows"]
+    assert (found["test"], found["train"] + found["valid"]) == (40, 200)
+    assert 20 < found["valid"] < 60
+
+
+@pytest.mark.parametrize("form", ["comma and space", "latin-1"])
+def test_a_bad_row_of_a_rewritten_file_is_named_by_the_user_s_file(form: str, tmp_path: Path) -> None:
+    write, settings, _ = FORMS[form]
+    raw = write(tmp_path)
+    lines = raw.read_bytes().split(b"\n")
+    raw.write_bytes(b"\n".join([*lines[:41], b"1, 2", *lines[41:]]))
+    with pytest.raises(DataError, match=rf"'{raw}', line 42: "):
+        prepare(table(raw, **settings), tmp_path / "out")
+    data = prepare(table(raw, **settings, bad_rows="skip"), tmp_path / "out")
+    assert (data.info["skipped"], sum(data.info["rows"].values())) == (1, ROWS)

@@ -1,7 +1,7 @@
 """Fits the vocabulary of each field to the counts of its raw values in the training rows."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +19,25 @@ from fieldwise.data.times import find_form, settle_form
 from fieldwise.data.vocabulary import Counter
 
 
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The fields of a dataset."""
+
+    fields: list[FieldEncoder]
+    places: list[int]
+    """Index of each field's staged column."""
+    dropped: dict[str, str]
+    """Fields that the training rows do not distinguish, and what they hold."""
+
+
 def fit_vocabularies(
     staged: Staged, rules: Mapping[str, Rule], cells: Cells, lenient: bool, max_bytes: int, progress: Progress
-) -> list[FieldEncoder]:
-    """Returns an encoder per field; refuses fields with one value, and vocabularies over `max_bytes` in total."""
+) -> Fitted:
+    """Fits the fields; drops those with one value, and refuses vocabularies over `max_bytes` in total."""
     fitted: list[FieldEncoder] = []
-    single, taken = [], 0
+    places: list[int] = []
+    dropped: dict[str, str] = {}
+    taken = 0
     for index, (name, rule) in enumerate(rules.items()):
         progress("fit vocabularies", index, len(rules))
         if rule.time_format is None and rule.is_time:
@@ -32,18 +45,23 @@ def fit_vocabularies(
         if rule.kind == "quantile" and not rule.edges:
             rule = _with_edges(staged, index, rule)
         encoder, distinct = _fit(staged, index, name, rule, lenient, max_bytes - taken)
-        fitted.append(replace(encoder, cells=cells))
-        taken += encoder.vocabulary.nbytes
         if distinct < 2:
-            single.append(name)
-    if single:
-        names = ", ".join(f"'{name}'" for name in single)
-        raise DataError(
-            f"The training rows have only one value in: {names}. Allowed: 2 or more; a constant field is useless. "
-            "Exclude it (data.ignore of the source `table`), or give other rows."
-        )
+            dropped[name] = _only_value(staged, index)
+            continue
+        fitted.append(replace(encoder, cells=cells))
+        places.append(index)
+        taken += encoder.vocabulary.nbytes
+    if not fitted:
+        names = ", ".join(f"'{name}'" for name in rules)
+        raise DataError(f"The training rows have only one value in: {names}. Allowed: 2 or more. Give other rows.")
     progress("fit vocabularies", len(rules), len(rules))
-    return fitted
+    return Fitted(fitted, places, dropped)
+
+
+def _only_value(staged: Staged, index: int) -> str:
+    """Returns what all training rows of a field hold."""
+    value = next((b.column("value")[0].as_py() for b in staged.counts(index, 1, ascending=False) if len(b)), None)
+    return "no value" if value is None else f"only the value {str(value)[:40]!r}"
 
 
 def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool, max_bytes: int) -> tuple[FieldEncoder, int]:

@@ -49,6 +49,7 @@ class _Info(_Strict):
     label: str
     skipped: _Count
     untimed: _Count = 0
+    dropped: dict[str, str] = {}
     made: _Made
 
     @model_validator(mode="after")

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 from typing import Final
 
-_UTF16: Final = ("UTF-16 text", "Convert it first, for example: iconv -f utf-16 -t utf-8")
+_UTF16: Final = ("UTF-16 text", "Name its encoding: data.encoding = 'utf-16'")
 _KINDS: Final = {
-    rb"PK\x03\x04": ("a zip archive or an Excel workbook", "Unpack it, or save the sheet as CSV"),
+    rb"PK\x03\x04": ("a zip archive or an Excel workbook", "Name it .zip, or save the sheet as CSV"),
     rb"\x1f\x8b": ("compressed by gzip", "Give it a name that ends with .gz"),
-    rb"BZh[1-9]1AY&SY": ("compressed by bzip2", "Unpack it: bunzip2"),
-    rb"\x28\xb5\x2f\xfd": ("compressed by zstd", "Unpack it: unzstd"),
+    rb"BZh[1-9]1AY&SY": ("compressed by bzip2", "Give it a name that ends with .bz2"),
+    rb"\x28\xb5\x2f\xfd": ("compressed by zstd", "Give it a name that ends with .zst"),
     rb"\xfd7zXZ\x00": ("compressed by xz", "Unpack it: unxz"),
     rb"7z\xbc\xaf": ("a 7z archive", "Unpack it"),
     rb"PAR1[\x00-\x1f]": ("Parquet", "Give it a name that ends with .parquet"),

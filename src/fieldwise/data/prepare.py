@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -76,10 +76,12 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         staged = engine.stage(Preparation(rows, rules, split, scratch, progress))
         labels = _labels(staged, rows.label, rows.positive)
         lenient = isinstance(rows, Files) and rows.bad_rows == "skip"
-        encoder = Encoder(fit_vocabularies(staged, rules, rows.cells, lenient, engine.vocabulary_bytes, progress))
-        info = _encode(staged, encoder, labels, dataset, progress)
+        fitted = fit_vocabularies(staged, rules, rows.cells, lenient, engine.vocabulary_bytes, progress)
+        encoder = Encoder(fitted.fields)
+        info = _encode(staged, encoder, fitted.places, labels, dataset, progress)
         encoder.save(dataset, progress)
-        info |= {"label": rows.label, "skipped": staged.skipped, "untimed": staged.untimed, "made": made}
+        info |= {"label": rows.label, "skipped": staged.skipped, "untimed": staged.untimed, "dropped": fitted.dropped}
+        info["made"] = made
         (dataset / INFO).write_text(json.dumps(info, indent=1), encoding="utf-8")
         dataset.replace(out)
     return Dataset.open(out)
@@ -118,7 +120,8 @@ def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
     if empty:
         raise DataError(
             f"No rows in split {', '.join(empty)} (rows: {dict(zip(SPLITS, staged.rows, strict=True))}). "
-            "Allowed: 1 or more each. Give more rows or other shares."
+            "Allowed: 1 or more each. Give more rows or other shares, or take valid from the training rows "
+            f"({either('--set split.valid_share=0.1', 'valid_share=0.1')}) in a split by column."
         )
     if staged.labels.get(None):  # an unknown label is neither a click nor its absence
         raise DataError(
@@ -147,15 +150,17 @@ def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
     return pa.array(clicks, pa.string())
 
 
-def _encode(staged: Staged, encoder: Encoder, clicks: pa.Array, work: Path, progress: Progress) -> dict[str, Any]:
-    """Writes the arrays of all rows; returns the content of `dataset.json`."""
+def _encode(
+    staged: Staged, encoder: Encoder, places: Sequence[int], clicks: pa.Array, work: Path, progress: Progress
+) -> dict[str, Any]:
+    """Writes the arrays of all rows; returns the content of `dataset.json`. `places` are the fields' staged columns."""
     counts = dict(zip(SPLITS, staged.rows, strict=True))
     summaries = {name: Summary(len(encoder.schema)) for name in SPLITS}
     unparsed = {name: Unparsed(encoder) for name in SPLITS}
     done, total = 0, sum(staged.rows)
     with Writer(work, encoder.schema.places, counts) as writer:
         for batch in staged.batches():
-            columns = [batch.column(field(i)) for i in range(len(encoder.schema))]
+            columns = [batch.column(field(place)) for place in places]
             labels = pc.is_in(batch.column(LABEL), value_set=clicks).to_numpy(zero_copy_only=False).astype(np.uint8)
             split = np.asarray(batch.column(SPLIT))
             encoded = [entry.encode(column) for entry, column in zip(encoder.fields, columns, strict=True)]

@@ -94,16 +94,27 @@ class ColumnSplit(SplitRule):
     """Value of validation rows."""
     test: str = "test"
     """Value of test rows."""
+    valid_share: float | None = Field(None, gt=0, lt=1)
+    """Fraction of the training rows that become valid, at random, if the column has no value for valid; 0 to 1."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Seed of the rows that become valid; at least 0."""
 
 
 class FileSplit(SplitRule):
     """Each split has separate files; the source's files are the training rows."""
 
-    valid: Path
-    """Validation rows: path of a file, a folder or a glob."""
-    test: Path
-    """Test rows: path of a file, a folder or a glob."""
+    valid: Path | tuple[Path, ...] | None = None
+    """Validation rows: path of a file, a folder or a glob, or a list of them; by default some of the training rows."""
+    test: Path | tuple[Path, ...]
+    """Test rows: path of a file, a folder or a glob, or a list of them."""
+    valid_share: float = Field(0.1, gt=0, lt=1)
+    """Fraction of the training rows that become valid, at random, if `valid` is not given; 0 to 1."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Seed of the rows that become valid; at least 0."""
 
     def origin(self) -> dict[str, Any]:
-        """Returns the file sizes of valid and test."""
-        return {"valid": sizes(find(self.valid)), "test": sizes(find(self.test))}
+        """Returns the file sizes of valid and test, or how valid is taken from the training rows."""
+        test = {"test": sizes(find(self.test))}
+        if self.valid is None:
+            return {"valid_share": self.valid_share, "seed": self.seed, **test}
+        return {"valid": sizes(find(self.valid)), **test}

@@ -140,10 +140,9 @@ def write_plain(path: Path, layout: TextLayout, out: Path) -> TextLayout:
         return replace(layout, encoding=UTF8)
     with out.open("w", encoding=UTF8, newline="") as plain:
         writer = csv.writer(plain, delimiter=layout.delimiter, lineterminator="\n")
-        for _, row in text_rows(path, layout):
-            if row:  # an empty line is not a row
-                writer.writerow(row)
-    return replace(layout, encoding=UTF8, spaced=False, header=False)
+        writer.writerows([layout.columns] if layout.header else [])
+        writer.writerows(row for _, row in text_rows(path, layout))
+    return replace(layout, encoding=UTF8, spaced=False)
 
 
 def seems_headerless(columns: Sequence[str]) -> bool:

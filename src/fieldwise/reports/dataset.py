@@ -28,12 +28,14 @@ def field_rows(info: dict[str, Any], rules: list[dict[str, Any]]) -> Iterator[tu
 
 
 def notes(info: dict[str, Any]) -> Iterator[str]:
-    """Yields a line for everything that was not read as a value: bad rows, rows without a time, texts that are none."""
+    """Yields a line for everything that was not read as a value: bad rows, constant fields, missing times."""
     rows = sum(info["rows"].values())
     count = info["skipped"]
     if count:
         total = count + rows
         yield f"{count:,} bad row{' was' if count == 1 else 's were'} skipped, {count / total:.2%} of {total:,}."
+    for name, holds in info.get("dropped", {}).items():
+        yield f"Field '{name}' was left out: its training rows hold {holds}."
     if info.get("untimed"):
         yield f"Split by time: {info['untimed']:,} of {rows:,} rows have no time and are training rows."
     for index, field in enumerate(info["fields"]):

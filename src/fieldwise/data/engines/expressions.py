@@ -1,7 +1,7 @@
 """Reads, splits and counts rows with ibis expressions shared by all engines; each engine adds a small session."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from fieldwise.data.engines.session import ROW, Session
 from fieldwise.data.engines.splits import check_assigned, files_of_splits, split_index
 from fieldwise.data.engines.staging import BATCH, read_batches, spool
 from fieldwise.data.source import Files
-from fieldwise.data.split import ColumnSplit, FileSplit
+from fieldwise.data.split import ColumnSplit
 
 MAX_LOCAL_ROWS: Final = BATCH
 """At most this many rows are counted in this process; one query per field would take longer."""
@@ -35,16 +35,16 @@ class EngineRows:
         self._parsed = [field(i) for i, rule in enumerate(plan.rules.values()) if rule.kind != "category"]
         self._folders: list[Path] = []
         files = plan.rows if isinstance(plan.rows, Files) else spool(plan.rows, plan.work)
+        shown: dict[str, Path] = {}
         for index, part in enumerate(files_of_splits(files, plan.split)):
             plan.progress("read rows", index, None)
             part = readable(part, plan.work / f"readable-{index}")
+            shown |= part.shown
             table = session.read(part)
-            split, self.untimed = (
-                (index, 0) if isinstance(plan.split, FileSplit) else split_index(table, part, plan, session)
-            )
+            split, self.untimed = split_index(table, part, index, plan, session)
             self._folders.append(plan.work / f"rows-{index}")
             session.write(_select(table, part, plan, split), self._folders[-1], ordered=True)
-        self.skipped = self._check_bad_rows(files)
+        self.skipped = self._check_bad_rows(files, shown)
         found = self._count(SPLIT)
         self.rows = [found.get(i, 0) for i in range(3)]
         few = sum(found.values()) <= MAX_LOCAL_ROWS
@@ -94,11 +94,11 @@ class EngineRows:
         shutil.rmtree(folder)
         return table
 
-    def _check_bad_rows(self, files: Files) -> int:
+    def _check_bad_rows(self, files: Files, shown: Mapping[str, Path]) -> int:
         """Returns the number of bad rows; refuses them unless they may be skipped."""
         count, first = self._session.bad_rows()
         if count and files.bad_rows == "stop" and first:
-            where = f"'{first.path}'" + ("" if first.line is None else f", line {first.line:,}")
+            where = f"'{shown.get(first.path, first.path)}'" + ("" if first.line is None else f", line {first.line:,}")
             raise DataError(
                 f"{where}: {first.reason}. The line: {first.text.strip()[:200]!r}. "
                 f"Bad rows in total: {count:,}. Fix them, or skip them with "
@@ -113,5 +113,4 @@ def _select(table: ir.Table, files: Files, plan: Preparation, split: Any) -> ir.
     fields = {field(i): cleaned(column, files.cells) for i, column in enumerate(columns)}
     (label,) = columns_of(table, files.columns, (files.label,), "data.label")
     label = over_threshold(label, files) if files.threshold else label
-    split = ibis.literal(split) if isinstance(split, int) else split
     return table.select(**{LABEL: label.cast("string"), SPLIT: split.cast("int8"), ROW: table[ROW], **fields})

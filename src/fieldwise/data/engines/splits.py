@@ -27,12 +27,13 @@ _WORDS: Final[dict[Format, str]] = {"text": "text", "json": "JSON Lines", "parqu
 
 
 def files_of_splits(files: Files, split: SplitRule) -> list[Files]:
-    """Returns the files of train, valid and test for a split by files; else all files together."""
+    """Returns the files of train, valid and test, or of train and test, for a split by files; else all files."""
     if not isinstance(split, FileSplit):
         return [files]
-    parts = [files, files.with_paths(find(split.valid)), files.with_paths(find(split.test))]
+    others = [split.test] if split.valid is None else [split.valid, split.test]
+    parts = [files, *(files.with_paths(find(raw)) for raw in others)]
+    _check_disjoint(dict(zip(_of_parts(split), parts, strict=True)))
     formats = [format_of(part.paths[0]) for part in parts]
-    _check_disjoint(parts)
     for part, found in zip(parts[1:], formats[1:], strict=True):
         if found != formats[0]:
             raise DataError(
@@ -44,12 +45,19 @@ def files_of_splits(files: Files, split: SplitRule) -> list[Files]:
     return parts
 
 
-def split_index(table: ir.Table, files: Files, plan: Preparation, session: Session) -> tuple[Any, int]:
+def _of_parts(split: FileSplit) -> list[str]:
+    return [name for name in SPLITS if name != "valid" or split.valid is not None]
+
+
+def split_index(table: ir.Table, files: Files, part: int, plan: Preparation, session: Session) -> tuple[Any, int]:
     """Returns an expression for the index in SPLITS of each row, and the number of rows without a time, all in train.
 
-    The index is -1 for a column value of no split.
+    The index is -1 for a column value of no split. `part` counts the parts of a split by files.
     """
     split = plan.split
+    if isinstance(split, FileSplit):
+        index = SPLITS.index(_of_parts(split)[part])
+        return _train_or_valid(table, split) if index == 0 and split.valid is None else ibis.literal(index), 0
     if isinstance(split, RandomSplit):
         own = plan.rows.key if isinstance(plan.rows, SourceRows) else ()
         key = columns_of(table, files.columns, split.key or own, "split.key") or [table[ROW]]
@@ -58,7 +66,8 @@ def split_index(table: ir.Table, files: Files, plan: Preparation, session: Sessi
     (column,) = columns_of(table, files.columns, (split.column,), "split.column")
     if isinstance(split, ColumnSplit):
         text = column.cast("string")
-        return ibis.cases((text == split.train, 0), (text == split.valid, 1), (text == split.test, 2), else_=-1), 0
+        train = 0 if split.valid_share is None else _train_or_valid(table, split)
+        return ibis.cases((text == split.train, train), (text == split.valid, 1), (text == split.test, 2), else_=-1), 0
     folder = plan.work / "times"
     session.write(table.select(value=column).group_by("value").agg(n=lambda t: t.count()), folder, ordered=False)
     read = time_reader(column, split, folder)
@@ -77,6 +86,13 @@ def check_assigned(unassigned: int, split: ColumnSplit) -> None:
             f"Split by column '{split.column}': {unassigned:,} rows have another value. Allowed: '{split.train}', "
             f"'{split.valid}', '{split.test}'. Set the values with split.{', split.'.join(SPLITS)}."
         )
+
+
+def _train_or_valid(table: ir.Table, split: FileSplit | ColumnSplit) -> Any:
+    """Takes some of the rows for valid, at random."""
+    share = split.valid_share or 0.0
+    drawn = _hashed([table[ROW]], RandomSplit(seed=split.seed, shares=(1 - share, share / 2, share / 2)))
+    return ibis.ifelse(drawn == 0, 0, 1)
 
 
 def _hashed(key: list[Any], split: RandomSplit) -> Any:
@@ -127,10 +143,10 @@ def _check_untimed(split: TimeSplit, untimed: int, total: int) -> None:
         )
 
 
-def _check_disjoint(parts: list[Files]) -> None:
+def _check_disjoint(parts: dict[str, Files]) -> None:
     """Refuses a file that is in two splits."""
     seen: dict[Path, str] = {}
-    for name, part in zip(SPLITS, parts, strict=True):
+    for name, part in parts.items():
         for path in part.paths:
             other = seen.setdefault(path.resolve(), name)
             if other != name:
