@@ -167,7 +167,7 @@ def test_the_full_model_is_loaded_and_evaluated_once_per_seed(tmp_path: Path, mo
         evaluated += 1
         return evaluate(model, rows)
 
-    monkeypatch.setattr(seed_run, "load", counted_load)
+    monkeypatch.setattr("fieldwise.exports.folder.load", counted_load)
     monkeypatch.setattr(seed_run, "evaluate", counted_evaluate)
     few = {"epochs": 1}
     pipeline.run(settings(run={"seeds": [0]}, pretrain=few, search=few, retrain=few), tmp_path / "out")

@@ -1,5 +1,7 @@
 """Interrupts trainings, and compares them."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ class Stop(Watcher):
             raise KeyboardInterrupt
 
 
-def numbers(trained: Trained) -> list[tuple[float | None, float, float]]:
+def numbers(trained: Trained[Any]) -> list[tuple[float | None, float, float]]:
     """The figures of every epoch."""
     return [(e.loss, e.auc, e.log_loss) for e in trained.history]
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import BudgetError
-from fieldwise.core.schema import Schema
+from fieldwise.core.schema import Layout, Schema
 
 LAYOUT = Schema.of(user=50, gender=2, item=30).layout(16)  # widths 16, 2, 16
 
@@ -26,7 +26,10 @@ LAYOUT = Schema.of(user=50, gender=2, item=30).layout(16)  # widths 16, 2, 16
         ("25% columns", Budget.percent(25, "columns")),
         ("0.5% bytes", Budget.percent(0.5, "bytes")),
         ("25% align 4", Budget(25, "parameters", share=True, align=4)),
-        ("1 MB float16 align 8", Budget(10**6, "bytes", dtype="float16", align=8)),
+        ("1 MB float16 align 8", Budget(10**6, "bytes", store="float16", align=8)),
+        ("54 KB int8", Budget.bytes(54_000, "int8")),
+        ("3% bytes int4", Budget(3, "bytes", share=True, store="int4")),
+        ("64 KiB int8 total align 2", Budget(65536, "bytes", store="int8", total=True, align=2)),
         (Budget.columns(3), Budget.columns(3)),
     ],
 )
@@ -36,7 +39,27 @@ def test_text_becomes_a_budget(text: str | int | Budget, budget: Budget) -> None
 
 @pytest.mark.parametrize(
     "text",
-    ["0", "-3", "0 parameters", "101%", "0%", "", "many", "2.5", "28 rows", "nan", "1e400", "28 align 0", "28 align x"],
+    [
+        "0",
+        "-3",
+        "0 parameters",
+        "101%",
+        "0%",
+        "",
+        "many",
+        "2.5",
+        "28 rows",
+        "nan",
+        "1e400",
+        "28 align 0",
+        "28 align x",
+        "28 columns int8",
+        "5% int8",
+        "28 total",
+        "1 MB bfloat16",
+        "1 MB int3",
+        "54 KB int8 row",
+    ],
 )
 def test_nonsense_is_refused(text: str) -> None:
     with pytest.raises(BudgetError, match="Budget"):
@@ -47,7 +70,9 @@ def test_nonsense_is_refused(text: str) -> None:
     st.one_of(
         st.builds(Budget.columns, st.integers(1, 10**6)),
         st.builds(Budget.parameters, st.integers(1, 10**12)),
-        st.builds(Budget.bytes, st.integers(1, 10**12), st.sampled_from(["float32", "float16", "int8"])),
+        st.builds(
+            Budget.bytes, st.integers(1, 10**12), st.sampled_from(["float32", "float16", "int8", "int4"]), st.booleans()
+        ),
         st.builds(Budget.percent, st.integers(1, 100), st.sampled_from(["columns", "parameters", "bytes"])),
         st.builds(lambda amount, align: Budget(amount, align=align), st.integers(1, 10**6), st.integers(1, 64)),
     )
@@ -95,4 +120,31 @@ def test_unit_and_dtype_are_checked() -> None:
     with pytest.raises(BudgetError, match="Choose from: columns, parameters, bytes"):
         Budget(3, "rows")  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="float32"):
-        Budget.bytes(3, "float12")
+        Budget.bytes(3, "float12")  # type: ignore[arg-type]
+
+
+LINEAR = Layout(LAYOUT.schema, (1, 0, 1))
+
+
+def test_bytes_count_everything_stored_per_id() -> None:
+    costs = Budget.bytes(1, "int4").costs(LAYOUT, LINEAR)
+    assert len(costs) == 34 + 2
+    assert np.array_equal(costs[[0, 16, 18, 34, 35]], [25 + 4, 1 + 4, 15 + 4, 25 + 4, 15 + 4])
+    assert np.array_equal(Budget.bytes(1, "int8").costs(LAYOUT, LINEAR)[[0, 16, 34]], [54, 6, 54])
+    assert np.array_equal(Budget.bytes(1, "float16").costs(LAYOUT, LINEAR)[[0, 16, 34]], [100, 4, 100])
+    full = 4 * (LAYOUT.params + 80)
+    assert Budget.percent(10, "bytes").limit(LAYOUT, LINEAR) == full // 10
+    assert Budget.parse("10% bytes int8").limit(LAYOUT, LINEAR) == full // 10
+    assert Budget.parse("10% bytes int8").limit(LAYOUT) == 4 * LAYOUT.params // 10
+
+
+@pytest.mark.parametrize("budget", [Budget.columns(3), Budget.parameters(60), Budget.percent(10)])
+def test_columns_and_parameters_do_not_count_first_order_weights(budget: Budget) -> None:
+    assert budget.counted(LINEAR) is None
+    assert np.array_equal(budget.costs(LAYOUT, LINEAR), budget.costs(LAYOUT))
+    assert budget.limit(LAYOUT, LINEAR) == budget.limit(LAYOUT)
+
+
+def test_a_model_that_fits_whole_is_refused_as_before() -> None:
+    with pytest.raises(BudgetError, match="above the full size of"):
+        Budget.parse("50% bytes int8").limit(LAYOUT, LINEAR)

@@ -1,6 +1,7 @@
 """Values show themselves: text on a console, a table in a notebook, and names are never markup."""
 
 from html.parser import HTMLParser
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -43,11 +44,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def full(hostile: Dataset) -> fw.Trained:
+def full(hostile: Dataset) -> fw.Trained[Any]:
     return fw.pretrain(fw.Task.of(hostile, fw.models.FM(width=2), device="cpu"), fw.Pretrain(epochs=1))
 
 
-def test_every_result_shows_hostile_names_as_text(hostile: Dataset, full: fw.Trained) -> None:
+def test_every_result_shows_hostile_names_as_text(hostile: Dataset, full: fw.Trained[Any]) -> None:
     task = fw.Task.of(hostile, fw.models.FM(width=2), device="cpu")
     found = fw.search(task.starting_from(full.model), fw.searches.Magnitude(), "50%")
     predictor = fw.Predictor(full.model, hostile.encoder)
@@ -62,7 +63,7 @@ def test_every_result_shows_hostile_names_as_text(hostile: Dataset, full: fw.Tra
     assert "<u>hostile" in repr(hostile).splitlines()[0]
 
 
-def test_what_each_value_says(hostile: Dataset, full: fw.Trained) -> None:
+def test_what_each_value_says(hostile: Dataset, full: fw.Trained[Any]) -> None:
     task = fw.Task.of(hostile, fw.models.FM(width=2), device="cpu")
     found = fw.search(task.starting_from(full.model), fw.searches.Magnitude(), "2 columns")
     assert repr(fw.Budget.parse("25%")) == "Budget('25% parameters')"
@@ -123,7 +124,7 @@ def test_dir_lists_the_public_names_and_nothing_else() -> None:
     assert [name for name in dir(fw) if not name.startswith("__")] == fw.__all__
 
 
-def test_budgets_are_text_wherever_a_budget_is_taken(hostile: Dataset, full: fw.Trained) -> None:
+def test_budgets_are_text_wherever_a_budget_is_taken(hostile: Dataset, full: fw.Trained[Any]) -> None:
     task = fw.Task.of(hostile, fw.models.FM(width=2), device="cpu").starting_from(full.model)
     scores = range(task.layout.columns)
     assert fw.select(scores, task.layout, "25%") == fw.select(scores, task.layout, fw.Budget.percent(25))

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -153,3 +154,52 @@ def test_json_that_is_no_mask_is_one_line(value: object) -> None:
     with pytest.raises(MaskError) as caught:
         Mask.from_json(value)
     assert "\n" not in str(caught.value)
+
+
+FULL = Schema.of(user=50, gender=2, item=30).layout(4)
+LINEAR = Layout(FULL.schema, (1, 0, 1))
+
+
+def test_first_order_weights_are_columns_of_a_budget_in_bytes() -> None:
+    scores = np.zeros(FULL.columns + 2)
+    scores[FULL.columns :] = [1, 2]  # the first-order weights of the first and the last field
+    costs = Budget.bytes(1, "int8").costs(FULL, LINEAR)
+    room = int(costs[-1] + costs[0])
+    mask = select(scores, FULL, Budget.bytes(room, "int8"), LINEAR)
+    assert mask.first_order == (0, 0, 1)
+    assert mask.columns >= 1
+    assert np.array_equal(mask.over(LINEAR)[-2:], [False, True])
+    assert int(Budget.bytes(1, "int8").costs(mask.layout, mask.linear).sum()) <= room
+    assert Mask.of(FULL, mask.over(LINEAR), LINEAR) == mask
+    assert Mask.from_json(mask.to_json()) == mask
+    assert "first_order" not in Mask.all(FULL).to_json()["fields"][0]
+
+
+def test_a_column_is_kept_however_good_first_order_weights_are() -> None:
+    scores = np.concatenate([-np.ones(FULL.columns), [9, 9]])
+    cheapest = int(Budget.bytes(1).costs(FULL).min())
+    mask = select(scores, FULL, Budget.bytes(cheapest), LINEAR)
+    assert (mask.columns, mask.first_order) == (1, (0, 0, 0))
+
+
+def test_parameters_leave_first_order_weights_as_they_are() -> None:
+    scores = np.arange(FULL.columns)
+    assert select(scores, FULL, Budget.percent(50), LINEAR) == select(scores, FULL, Budget.percent(50))
+    assert select(scores, FULL, Budget.percent(50), LINEAR).first_order is None
+
+
+def test_masks_of_first_order_weights_compose() -> None:
+    outer = Mask.of(FULL, np.ones(FULL.columns + 2), LINEAR)
+    inner = Mask(outer.layout, outer.kept, (1, 0, 0))
+    assert outer.then(inner).first_order == (1, 0, 0)
+    assert outer.then(Mask.all(outer.layout)).first_order == (1, 0, 1)
+    with pytest.raises(MaskError, match="Allowed: 0 or 1 for each field"):
+        Mask(FULL, outer.kept, (1, 2, 0))
+
+
+def test_a_further_condition_is_met_with_the_most_columns() -> None:
+    scores = np.arange(FULL.columns)
+    budget = replace(Budget.bytes(int(Budget.bytes(1).costs(FULL).sum())), fits=lambda mask: mask.columns <= 7)
+    mask = select(scores, FULL, budget)
+    assert mask == select(scores, FULL, Budget.bytes(int(Budget.bytes(1).costs(mask.layout).sum())))
+    assert mask.columns == 7

@@ -2,47 +2,62 @@
 
 import math
 import re
-from dataclasses import dataclass, replace
-from typing import Annotated, Final, Literal, get_args
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Final, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from fieldwise.core.errors import BudgetError
+from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
+from fieldwise.core.store import KINDS, Kind, Store
 
 Unit = Literal["columns", "parameters", "bytes"]
-ITEM_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 _SCALES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _TEXT: Final = re.compile(
     r"(?P<amount>-?[\d_]*\.?\d+(?:e-?\d+)?)\s*(?P<percent>%)?\s*(?P<scale>(?:[kmg]i?)?)(?P<b>b?)"
-    r"(?:\s*(?P<unit>columns?|parameters?|params?|bytes?))?(?:\s+(?P<dtype>b?float\d+|int8))?"
+    r"(?:\s*(?P<unit>columns?|parameters?|params?|bytes?))?(?:\s+(?P<store>b?float\d+|int\d+)(?P<row>\s+row)?)?(?:\s+(?P<total>total))?"
     r"(?:\s+align\s+(?P<align>\d+))?",
     re.IGNORECASE,
 )
-_FORMS: Final = "28 columns, 27k parameters, 512 KiB, 1 MB float16, 25% parameters, 25% columns, 25% align 4"
+_FORMS: Final = (
+    "28 columns, 27k parameters, 25%, 25% columns, 512 KiB, 54 KB int8, 3% bytes int4, 1 MB int8 total, 25% align 4"
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Budget:
-    """At most this many columns, parameters or bytes, or at most this percentage of the full model's."""
+    """At most this many columns, parameters or bytes, or at most this percentage of the full model's.
+
+    Bytes are those of everything stored per id: tables, first-order weights and the scales of integers. A percentage of
+    bytes is one of the full model in float32. Columns and parameters count only tables.
+    """
 
     amount: float
     """The bound, an integer; with `share`, a percentage above 0, at most 100."""
     unit: Unit = "columns"
     share: bool = False
     """Whether `amount` is a percentage of the full size."""
-    dtype: str = "float32"
-    """The stored type of each number; only bytes depend on it."""
+    store: Kind = "float32"
+    """The stored type of each number, with one scale per column for integers; only bytes depend on it."""
     align: int = 1
     """Widths are multiples of this; a field may also keep its full width, multiple or not."""
+    total: bool = False
+    """Whether bytes also count the dense layers of the compact model."""
+    fits: Callable[[Mask], bool] | None = field(default=None, compare=False, repr=False)
+    """A further condition on the kept columns, of a budget with `total` (`searches/total.py`)."""
 
     def __post_init__(self) -> None:
         if self.unit not in get_args(Unit):
             raise BudgetError(f"Budget unit '{self.unit}'. Choose from: {', '.join(get_args(Unit))}.")
-        if self.dtype not in ITEM_BYTES:
-            raise BudgetError(f"Budget dtype '{self.dtype}'. Choose from: {', '.join(ITEM_BYTES)}.")
+        if self.store not in KINDS:
+            raise BudgetError(f"Budget store '{self.store}'. Choose from: {', '.join(KINDS)}.")
+        if self.unit != "bytes" and (self.store != "float32" or self.total):
+            what = "total" if self.total else self.store
+            raise BudgetError(f"Budget of {self.unit} with '{what}'. Only bytes depend on it. Write bytes, or drop it.")
         if self.align < 1:
             raise BudgetError(f"Budget align {self.align}. Allowed: 1 or more. TorchRec's sharded tables need 4.")
         top = 100 if self.share else math.inf
@@ -64,9 +79,12 @@ class Budget:
         return cls(amount, "parameters")
 
     @classmethod
-    def bytes(cls, amount: int, dtype: str = "float32") -> "Budget":
-        """At most `amount` bytes of embedding tables, each number stored as `dtype`."""
-        return cls(amount, "bytes", dtype=dtype)
+    def bytes(cls, amount: int, store: Kind = "float32", total: bool = False) -> "Budget":
+        """At most `amount` bytes of tables and first-order weights, each number stored as `store`.
+
+        With `total`, dense layers count too.
+        """
+        return cls(amount, "bytes", store=store, total=total)
 
     @classmethod
     def percent(cls, amount: float, unit: Unit = "parameters") -> "Budget":
@@ -81,6 +99,11 @@ class Budget:
         found = _TEXT.fullmatch(str(text).strip())
         if found is None:
             raise BudgetError(f"Budget '{text}' is not understood. Write it like one of: {_FORMS}.")
+        if found["row"]:
+            raise BudgetError(
+                f"Budget '{text}' with one scale per row. A budget counts one scale per column. Leave 'row' out, and "
+                "export the result with store='int8 row' or 'int4 row'."
+            )
         share = found["percent"] is not None
         amount = float(found["amount"].replace("_", "")) * _SCALES[found["scale"].lower()]
         word = (found["unit"] or "").lower()
@@ -90,37 +113,56 @@ class Budget:
             unit = "parameters"
         else:
             unit = "columns"
-        return cls(round(amount, 9), unit, share, (found["dtype"] or "float32").lower(), int(found["align"] or 1))
+        store = cast(Kind, (found["store"] or "float32").lower())
+        return cls(round(amount, 9), unit, share, store, int(found["align"] or 1), bool(found["total"]))
 
     def __repr__(self) -> str:
         return f"Budget('{self}')"
 
     def __str__(self) -> str:
         number = f"{self.amount:.12g}%" if self.share else f"{int(self.amount)}"
-        dtype = f" {self.dtype}" if self.dtype != "float32" else ""
+        store = f" {self.store}" if self.store != "float32" else ""
+        total = " total" if self.total else ""
         align = f" align {self.align}" if self.align > 1 else ""
-        return f"{number} {self.unit}{dtype}{align}"
+        return f"{number} {self.unit}{store}{total}{align}"
 
     @property
     def slug(self) -> str:
         """The budget as a folder name."""
         return str(self).replace("%", "pct").replace(" ", "-")
 
-    def costs(self, layout: Layout) -> NDArray[np.int64]:
-        """The cost of each column in the budget's unit, (S,)."""
+    def counted(self, linear: Layout | None) -> Layout | None:
+        """The first-order weights that the budget counts: each is one more column, which a search may drop."""
+        return linear if self.unit == "bytes" and linear and linear.columns else None
+
+    def costs(self, layout: Layout, linear: Layout | None = None) -> NDArray[np.int64]:
+        """The cost of each column in the budget's unit, (S,), and of each counted first-order weight after them."""
         if self.unit == "columns":
             return np.ones(layout.columns, dtype=np.int64)
-        return layout.rows * (ITEM_BYTES[self.dtype] if self.unit == "bytes" else 1)
+        if self.unit == "parameters":
+            return layout.rows
+        first = self.counted(linear)
+        rows = layout.rows if first is None else np.concatenate([layout.rows, first.rows])
+        store = Store(self.store)
+        return np.asarray([store.column(int(count)) for count in rows], dtype=np.int64)
 
-    def limit(self, layout: Layout) -> int:
+    def full(self, layout: Layout, linear: Layout | None = None) -> int:
+        """The size that a percentage is of; bytes are those of float32."""
+        return int((replace(self, store="float32") if self.unit == "bytes" else self).costs(layout, linear).sum())
+
+    def amount_of(self, full: int) -> int:
+        """The bound as an integer, where the full model has this size."""
+        return math.floor(full * self.amount / 100 + 1e-9) if self.share else int(self.amount)
+
+    def limit(self, layout: Layout, linear: Layout | None = None) -> int:
         """The bound as an integer; refuses one below the cheapest column or above the full size."""
-        costs = self.costs(layout)
+        costs = self.costs(layout, linear)
         full = int(costs.sum())
         least = min(int(costs[s]) * min(w, self.align) for s, w in zip(layout.starts, layout.widths, strict=False) if w)
-        limit = math.floor(full * self.amount / 100 + 1e-9) if self.share else int(self.amount)
+        limit = self.amount_of(self.full(layout, linear))
         if limit > full:
             raise BudgetError(
-                f"Budget of {self} is above the full size of {full} {self.unit}. "
+                f"Budget of {self} ({limit} {self.unit}) is above the full size of {full} {self.unit}. "
                 f"Allowed: 1 to {full}. Choose a smaller budget or a wider model."
             )
         if limit < least:
@@ -131,13 +173,13 @@ class Budget:
             )
         return limit
 
-    def fixed(self, layout: Layout) -> "Budget":
+    def fixed(self, layout: Layout, linear: Layout | None = None) -> "Budget":
         """The same bound as a number instead of a percentage, so that it stays the same for a narrower model."""
-        return replace(self, amount=self.limit(layout), share=False)
+        return replace(self, amount=self.limit(layout, linear), share=False)
 
-    def within(self, layout: Layout) -> "Budget":
+    def within(self, layout: Layout, linear: Layout | None = None) -> "Budget":
         """The same bound, lowered to the full size of a model that is already smaller."""
-        return replace(self, amount=min(self.amount, int(self.costs(layout).sum())))
+        return replace(self, amount=min(self.amount, int(self.costs(layout, linear).sum())))
 
     def aligned(self, full: Layout, widths: tuple[int, ...]) -> tuple[int, ...]:
         """The widths rounded up to the next that `align` allows."""

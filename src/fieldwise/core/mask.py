@@ -24,26 +24,41 @@ class Mask(Shown):
     full: Layout
     kept: tuple[tuple[int, ...], ...]
     """The kept columns of each field, ascending; 0 is the first column of the field."""
+    first_order: tuple[int, ...] | None = None
+    """1 for each field that keeps its first-order weights, else 0; None: the search left all as they were."""
 
     def __post_init__(self) -> None:
         if len(self.kept) != len(self.full.schema):
             raise MaskError(
                 f"Kept columns of {len(self.kept)} fields for {len(self.full.schema)} fields. Give one each."
             )
+        first = self.first_order
+        if first is not None and (len(first) != len(self.kept) or not set(first) <= {0, 1}):
+            raise MaskError(f"First-order weights kept: {list(first)[:9]}. Allowed: 0 or 1 for each field.")
         for name, width, kept in zip(self.full.schema.names, self.full.widths, self.kept, strict=True):
             if list(kept) != sorted(set(kept)) or (kept and not 0 <= kept[0] <= kept[-1] < width):
                 raise MaskError(f"Field '{name}' keeps {list(kept)}. Allowed: ascending columns from 0 to {width - 1}.")
 
     @classmethod
-    def of(cls, full: Layout, vector: ArrayLike) -> "Mask":
-        """A mask from a vector of S zeros and ones; other values are refused."""
+    def of(cls, full: Layout, vector: ArrayLike, linear: Layout | None = None) -> "Mask":
+        """A mask from a vector of S zeros and ones; other values are refused.
+
+        With the layout of first-order weights, the vector has one more value for each field that has them.
+        """
         values = np.asarray(vector)
-        if values.shape != (full.columns,):
-            raise MaskError(f"A mask of shape {values.shape} for {full.columns} columns. Give ({full.columns},).")
+        count = full.columns + (linear.columns if linear else 0)
+        if values.shape != (count,):
+            raise MaskError(f"A mask of shape {values.shape} for {count} columns. Give ({count},).")
         if not np.isin(values, (0, 1)).all():
             raise MaskError(f"A mask with values {np.unique(values)[:5]}. Allowed: 0 and 1.")
+        values, rest = values[: full.columns], values[full.columns :]
         parts = np.split(values.astype(bool), full.starts[1:-1])
-        return cls(full, tuple(tuple(int(k) for k in np.flatnonzero(part)) for part in parts))
+        first = None
+        if linear:
+            each = np.zeros(len(full.schema), dtype=np.int64)
+            each[linear.owners] = rest
+            first = tuple(int(value) for value in each)
+        return cls(full, tuple(tuple(int(k) for k in np.flatnonzero(part)) for part in parts), first)
 
     @classmethod
     def all(cls, full: Layout) -> "Mask":
@@ -54,6 +69,11 @@ class Mask(Shown):
     def layout(self) -> Layout:
         """The layout of the compact model."""
         return Layout(self.full.schema, self.widths)
+
+    @property
+    def linear(self) -> Layout | None:
+        """The layout of the kept first-order weights, if the search chose them."""
+        return None if self.first_order is None else Layout(self.full.schema, self.first_order)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -84,13 +104,20 @@ class Mask(Shown):
         values[self.indices] = True
         return values
 
+    def over(self, linear: Layout | None) -> NDArray[np.bool_]:
+        """One boolean per column, and one per first-order weight of `linear`, if given: the inverse of `of`."""
+        if linear is None or self.first_order is None:
+            return self.vector
+        return np.concatenate([self.vector, np.asarray(self.first_order, dtype=np.bool_)[linear.owners]])
+
     def then(self, inner: "Mask") -> "Mask":
         """The composition with a mask over this mask's compact layout, as one mask over the full layout."""
         if inner.full != self.layout:
             raise MaskError(f"Cannot compose a mask of widths {self.widths} with one over {inner.full.widths}.")
         values = np.zeros(self.full.columns)
         values[self.indices[inner.indices]] = 1
-        return Mask.of(self.full, values)
+        first = self.first_order if inner.first_order is None else inner.first_order
+        return Mask(self.full, Mask.of(self.full, values).kept, first)
 
     def view(self) -> View:
         """The kept columns of each field."""
@@ -103,6 +130,9 @@ class Mask(Shown):
         """The mask as plain values, one readable entry per field."""
         rows = zip(self.full.schema.to_json(), self.full.widths, self.kept, strict=True)
         fields = [{**field, "width": width, "kept": list(kept)} for field, width, kept in rows]
+        if self.first_order is not None:
+            for field, first in zip(fields, self.first_order, strict=True):
+                field["first_order"] = first
         return {"format": FORMAT, "columns": self.columns, "params": self.params, "fields": fields}
 
     @classmethod
@@ -116,7 +146,8 @@ class Mask(Shown):
             full = Layout(Schema(tuple(f.field() for f in fields)), tuple(f.width for f in fields))
             if full.columns > _COLUMNS:
                 raise MaskError(f"A mask over {full.columns} columns. Allowed: at most {_COLUMNS}.")
-            return cls(full, tuple(tuple(f.kept) for f in fields))
+            first = tuple(f.first_order for f in fields if f.first_order is not None) or None
+            return cls(full, tuple(tuple(f.kept) for f in fields), first)
         except ValidationError as error:
             raise MaskError(f"A damaged mask: {first_problem(error)}. Run the search again.") from error
         except DataError as error:
@@ -132,6 +163,7 @@ class _Kept(BaseModel):
     length: int = 1
     width: int
     kept: list[int]
+    first_order: int | None = None
 
     def field(self) -> Field:
         """The field."""

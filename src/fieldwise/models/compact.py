@@ -17,7 +17,7 @@ M = TypeVar("M", bound=CTRModel)
 
 
 def compact(model: M, mask: Mask, drop_first_order: bool = False) -> M:
-    """A new model with only the mask's columns, and the same predictions as the masked model.
+    """A new model with only the mask's columns and first-order weights, and the predictions of the masked model.
 
     With `drop_first_order`, fields without columns also lose their first-order weights, so the model no longer reads
     them. Predictions then change, and the model should be retrained.
@@ -36,8 +36,10 @@ def compact(model: M, mask: Mask, drop_first_order: bool = False) -> M:
         return cast(M, model.narrowed(mask))
     assert isinstance(model, HeadModel)
     linear = model.linear
+    if linear and mask.linear:
+        linear = _both(linear, mask.linear)
     if linear and drop_first_order:
-        linear = Layout(linear.schema, tuple(min(1, width) for width in mask.widths))
+        linear = _both(linear, Layout(linear.schema, tuple(min(1, width) for width in mask.widths)))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         small = model.settings.build(mask.layout, linear)
         _copy_tables(model.embedding, small.embedding, mask.kept)
@@ -46,6 +48,11 @@ def compact(model: M, mask: Mask, drop_first_order: bool = False) -> M:
         small.head.load_state_dict(_sliced(model.head, small.head, mask))
     device = next(model.parameters()).device
     return cast(M, small.to(device).train(model.training))
+
+
+def _both(one: Layout, other: Layout) -> Layout:
+    """The first-order weights that two layouts have."""
+    return Layout(one.schema, tuple(min(pair) for pair in zip(one.widths, other.widths, strict=True)))
 
 
 def _sliced(head: Head, small: Head, mask: Mask) -> dict[str, Tensor]:

@@ -57,7 +57,7 @@ class FactoryModel(CTRModel):
         finally:
             gating.remove()
 
-    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
+    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor], count: int | None = None) -> Tensor:
         """Each row's derivative of the loss of the logits by every column's mask, (B, S)."""
         leaves: list[tuple[Site, Tensor]] = []
 

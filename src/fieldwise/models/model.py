@@ -69,8 +69,11 @@ class CTRModel(nn.Module, ABC):
         """Logits (B,) with a gradient only for the gate (S,)."""
 
     @abstractmethod
-    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
-        """Each row's derivative of the loss of the logits by every column's mask, (B, S)."""
+    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor], count: int | None = None) -> Tensor:
+        """Each row's derivative of the loss of the logits by every column's mask, (B, S).
+
+        With a larger `count`, first-order weights follow the columns.
+        """
 
     if TYPE_CHECKING:
 
@@ -103,24 +106,43 @@ class HeadModel(CTRModel):
         self.head = head
 
     def forward(self, ids: Tensor, gate: Tensor | None = None) -> Tensor:
-        """Logits (B,) of ids (B, places); a gate or mask (S,) or (B, S) multiplies the embedding."""
-        v = self.embedding(ids)  # (B, S)
-        return self.logits(ids, v if gate is None else v * gate)
+        """Logits (B,) of ids (B, places); a gate or mask (S,) or (B, S) multiplies the embedding.
+
+        A gate with one more value for each field with first-order weights multiplies those too.
+        """
+        if gate is None:
+            return self.logits(ids, self.embedding(ids))
+        return self.of_columns(ids, self.columns(ids, gate.shape[-1]) * gate)
+
+    def columns(self, ids: Tensor, count: int) -> Tensor:
+        """The columns that a search may drop, (B, count): the embedding, and first-order weights if S < count."""
+        v: Tensor = self.embedding(ids)  # (B, S)
+        if count == v.shape[1]:
+            return v
+        assert self.first_order is not None
+        return torch.cat([v, self.first_order(ids)], 1)
+
+    def of_columns(self, ids: Tensor, columns: Tensor) -> Tensor:
+        """Logits (B,) of what `columns` returned."""
+        if columns.shape[1] == self.layout.columns:
+            return self.logits(ids, columns)
+        v, first = columns.split([self.layout.columns, columns.shape[1] - self.layout.columns], 1)
+        logits: Tensor = self.head(v) + first.sum(1)
+        return logits
 
     def gated(self, ids: Tensor, gate: Tensor) -> Tensor:
-        """Logits (B,) with a gradient only for the gate (S,)."""
+        """Logits (B,) with a gradient only for the gate (S,), which may include first-order weights."""
         with torch.no_grad():
-            v = self.embedding(ids)  # (B, S)
-        return self.logits(ids, v * gate)
+            columns = self.columns(ids, len(gate))
+        return self.of_columns(ids, columns * gate)
 
-    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
-        """Each row's derivative of the loss of the logits by every column's mask, (B, S)."""
+    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor], count: int | None = None) -> Tensor:
+        """Each row's derivative of the loss of the logits by every column's mask, (B, S) or (B, count)."""
         with torch.no_grad():
-            v = self.embedding(ids)  # (B, S)
+            v = self.columns(ids, count or self.layout.columns)
         v.requires_grad_()
-        (grad,) = torch.autograd.grad(loss(self.logits(ids, v)), v)
-        slopes: Tensor = grad * v.detach()
-        return slopes
+        (grad,) = torch.autograd.grad(loss(self.of_columns(ids, v)), v)
+        return grad * v.detach()
 
     def logits(self, ids: Tensor, v: Tensor) -> Tensor:
         """Logits (B,) of ids (B, places) whose embedding is v (B, S)."""
@@ -151,6 +173,10 @@ class Model(Settings, ABC):
     def layout(self, schema: Schema) -> Layout:
         """The columns of the full model."""
 
+    def linear(self, schema: Schema) -> Layout | None:
+        """The first-order weights of the full model, if they belong to fields."""
+        return None
+
     @abstractmethod
     def new(self, schema: Schema) -> CTRModel:
         """A full model, initialized from torch's global random state."""
@@ -180,13 +206,17 @@ class OwnModel(Model):
         """Whether every id also has a first-order weight, in addition to its embedding."""
         return True
 
+    def linear(self, schema: Schema) -> Layout | None:
+        """The first-order weights of the full model, if it has them."""
+        return Layout(schema, (1,) * len(schema)) if self.has_first_order() else None
+
     def build(self, layout: Layout, linear: Layout | None = None) -> HeadModel:
         """A new model for these columns, initialized from torch's global random state.
 
         `linear` has width 1 for fields with first-order weights and 0 for those without; by default all have them.
         """
-        if linear is None and self.has_first_order():
-            linear = Layout(layout.schema, (1,) * len(layout.schema))
+        if linear is None:
+            linear = self.linear(layout.schema)
         return HeadModel(self, layout, linear, self.head(layout))
 
     def layout(self, schema: Schema) -> Layout:
@@ -199,7 +229,7 @@ class OwnModel(Model):
 
     def fresh(self, schema: Schema, mask: Mask) -> HeadModel:
         """A model with the mask's columns, initialized from torch's global random state."""
-        return self.build(mask.layout)
+        return self.build(mask.layout, mask.linear)
 
     def weights(self, schema: Schema) -> nn.Module:
         """A module with the full model's weights, whose number can be counted on the meta device."""

@@ -10,7 +10,7 @@ from fieldwise.core.records import Bytes, Size
 from fieldwise.core.schema import Layout
 from fieldwise.core.store import FLOAT32, Store
 from fieldwise.models.factory_model import FactoryModel
-from fieldwise.models.model import CTRModel, HeadModel, OwnModel, needed_fields
+from fieldwise.models.model import CTRModel, HeadModel, Model, OwnModel, needed_fields
 from fieldwise.tables.stored import StoredEmbedding
 
 _TABLES: Final = ("embedding.", "first_order.")
@@ -47,12 +47,19 @@ class StoredModel(nn.Module):
         )
 
 
+def check_store(settings: Model, store: Store | None) -> None:
+    """Refuse a store that a base model's tables cannot have."""
+    if store not in (None, FLOAT32) and not isinstance(settings, OwnModel):
+        raise SettingsError(
+            f"store = '{store}': the tables of a factory's model are the module's own. Allowed: float32. Leave it out, "
+            "or write budgets in bytes without a type."
+        )
+
+
 def stored(model: CTRModel, store: Store) -> StoredModel:
     """A copy of a trained model with its tables and first-order weights in a store."""
-    if not isinstance(model, HeadModel):
-        raise SettingsError(
-            f"store = '{store}': the tables of a factory's model are the module's own. Allowed: float32. Leave it out."
-        )
+    check_store(model.settings, store)
+    assert isinstance(model, HeadModel)
     with torch.random.fork_rng(devices=[]):
         found = StoredModel(model.settings, model.layout, model.linear, store)
     found = found.to(next(model.parameters()).device)

@@ -18,8 +18,11 @@ from fieldwise.core.records import Record, RunRecord, StageRecord, first_problem
 from fieldwise.core.settings import Values, differing, read_toml, validate
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
+from fieldwise.models.stored import check_store
 from fieldwise.pipeline.settings import Run, RunSettings
+from fieldwise.searches.total import tables_budget
 from fieldwise.train.room import check_room
+from fieldwise.train.stages import stored_for
 from fieldwise.train.task import choose_device
 
 R = TypeVar("R", bound=Record)
@@ -86,7 +89,8 @@ def check_stages(job: Job, data: Dataset) -> None:
     if any(not (job.pretrain_folder(seed) / "record.json").exists() for seed in settings.run.seeds):
         check_room(settings.model, data.schema, settings.pretrain, choose_device(settings.run.device))
     for budget in settings.run.budgets:
-        budget.limit(settings.model.layout(data.schema))
+        tables_budget(settings.model, data.schema, budget)
+        check_store(settings.model, stored_for(settings.retrain, budget).store)
     for folder, values in job.stages(data):
         if (folder / "stage.json").exists():
             agree(folder, values)

@@ -20,13 +20,14 @@ from fieldwise.exports.folder import export, load_trained
 from fieldwise.models import MODELS
 from fieldwise.models.check import check_model
 from fieldwise.models.model import CTRModel
+from fieldwise.models.stored import StoredModel
 from fieldwise.pipeline.folder import Job, begin, end, need, read, read_record
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import SearchResult
 from fieldwise.searches.search import search as search_columns
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.memory import forget_peak, peak_memory
-from fieldwise.train.stages import Trained
+from fieldwise.train.stages import Trained, stored_for
 from fieldwise.train.stages import pretrain as pretrain_model
 from fieldwise.train.stages import retrain as retrain_model
 from fieldwise.train.task import Task
@@ -80,7 +81,8 @@ class SeedRun:
             need(searched, f"the search of {budget}, seed {self._seed}", "search")
             task = self._task.starting_from(self._full)
             start = load_trained(searched, type(job.settings.model))
-            trained = retrain_model(task, start, job.settings.retrain, folder / "checkpoint", job.watcher)
+            settings = stored_for(job.settings.retrain, budget)
+            trained = retrain_model(task, start, settings, folder / "checkpoint", job.watcher)
             mask = Mask.from_json(read(searched / "mask.json"))
             export(trained.model, job.seed_folder(self._seed) / "compact" / budget.slug, self._data.encoder, mask)
             stage = _stage_record(trained)
@@ -104,7 +106,7 @@ class SeedRun:
             full = deepcopy(full).to(task.torch_device)
         return evaluate(full, task.valid), evaluate(full, self._data.test)
 
-    def _record(self, budget: Budget, mask: Mask, small: CTRModel, last: StageRecord) -> RunRecord:
+    def _record(self, budget: Budget, mask: Mask, small: CTRModel | StoredModel, last: StageRecord) -> RunRecord:
         """One line of the results table; only here are the test rows read."""
         settings, data, task = self._job.settings, self._data, self._task
         before = read_record(StageRecord, self._job.pretrain_folder(self._seed) / "record.json")
@@ -143,7 +145,7 @@ class SeedRun:
         )
 
 
-def _stage_record(trained: Trained) -> StageRecord:
+def _stage_record(trained: Trained[CTRModel | StoredModel]) -> StageRecord:
     return StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=peak_memory())
 
 

@@ -59,7 +59,7 @@ class AutoDim(Restarting, AdamSearch):
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Train the supernet, then grow fields by the learned probabilities."""
         widths = candidate_widths(task.layout, self.candidates)
-        check_smallest("autodim", budget, task.layout, tuple(int(w) for w in widths[:, 0]))
+        check_smallest("autodim", budget, task.layout, tuple(int(w) for w in widths[:, 0]), task.linear)
         with randomness(task.seed, "supernet"):
             net = Supernet(task.model, task.layout, widths, self.candidates[-1]).to(task.torch_device)
         mixture = Mixture(self, task, net, widths)
@@ -74,7 +74,7 @@ class AutoDim(Restarting, AdamSearch):
         )
         history = fit(net, task, self.training(), plan, folder, watcher)
         chances = torch.softmax(mixture.logits().detach().double(), 1).cpu().numpy()
-        mask = grow(task.layout, widths, chances, budget)
+        mask = grow(task.layout, widths, chances, budget, task.linear)
         return finish(
             task,
             budget,
@@ -98,16 +98,26 @@ def candidate_widths(layout: Layout, candidates: tuple[int, ...]) -> NDArray[np.
     return widths
 
 
-def grow(full: Layout, widths: NDArray[np.int64], chances: NDArray[np.float64], budget: Budget) -> Mask:
-    """The first columns of every field, in order of decreasing probability that the field is that wide."""
+def grow(
+    full: Layout,
+    widths: NDArray[np.int64],
+    chances: NDArray[np.float64],
+    budget: Budget,
+    linear: Layout | None = None,
+) -> Mask:
+    """The first columns of every field, in order of decreasing probability that the field is that wide.
+
+    First-order weights that the budget counts are all kept.
+    """
     reach = Layout(full.schema, budget.aligned(full, tuple(int(w) for w in widths.max(1))))
     place = np.concatenate([np.arange(width) for width in reach.widths])
     wider = widths[reach.owners] > place[:, None]  # (S, N)
     scores = (chances[reach.owners] * wider).sum(1)
     scores[place < widths[reach.owners, 0]] = 2.0  # the smallest candidate is always kept
-    most = int(budget.costs(reach).sum())
-    bound = replace(budget, amount=min(budget.limit(full), most), share=False)
-    return Mask(full, select(scores, reach, bound).kept)
+    most, first = int(budget.costs(reach, linear).sum()), budget.counted(linear)
+    bound = replace(budget, amount=min(budget.limit(full, linear), most), share=False)
+    found = select([*scores, *[3.0] * (first.columns if first else 0)], reach, bound, linear)
+    return Mask(full, found.kept, found.first_order)
 
 
 class Supernet(nn.Module):

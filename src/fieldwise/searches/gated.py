@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from pydantic import Field, create_model
 from torch import Tensor
@@ -54,7 +55,8 @@ class Gated(TrainedSearch):
         mask = Mask.all(model.layout)
         done: list[Stage] = []
         for place, bound in enumerate((*self.stages, budget)):
-            target = replace(bound, align=budget.align).fixed(mask.full).within(mask.layout)
+            target = replace(bound, align=budget.align)
+            target = target.fixed(mask.full, task.linear).within(model.layout, model.linear)
             stage = Stage(self, task, model, mask, target, place)
             stage.run(folder / f"stage-{place}" if folder else None, watcher)
             model, mask = stage.small, stage.mask
@@ -102,12 +104,14 @@ class Stage:
         self._settings, self._task, self._model, self._place = settings, task, model, place
         self._forward = row_factored(model)
         self._before, self._budget = before, budget
-        costs = torch.from_numpy(budget.costs(model.layout)).to(task.torch_device)
-        self.gate: Gate = settings.gate.build(costs, budget.limit(model.layout))
+        self._linear = budget.counted(model.linear)
+        costs = torch.from_numpy(budget.costs(model.layout, self._linear)).to(task.torch_device)
+        self.gate: Gate = settings.gate.build(costs, budget.limit(model.layout, self._linear))
         steps = settings.epochs * math.ceil(len(task.train) / settings.batch)
         self.trace = Trace.over(before, self.gate.limit, settings.trace_every, steps, task.torch_device)
         self.history: list[Epoch] = []
-        self._owners = torch.from_numpy(model.layout.owners)
+        owners = [model.layout.owners, *([self._linear.owners] if self._linear else [])]
+        self._owners = torch.from_numpy(np.concatenate(owners))
         self._watcher: Watcher = Watcher()
 
     def run(self, folder: Path | None, watcher: Watcher | None) -> None:
@@ -126,8 +130,8 @@ class Stage:
             place=self._place,
         )
         self.history = fit(self._model, self._task, settings.training(), plan, folder, watcher)
-        inner = select(self.gate.scores().cpu().numpy(), self._model.layout, self._budget)
-        values = torch.from_numpy(inner.vector).float().to(self._task.torch_device)
+        inner = select(self.gate.scores().cpu().numpy(), self._model.layout, self._budget, self._linear)
+        values = torch.from_numpy(inner.over(self._linear)).float().to(self._task.torch_device)
         self.raw_live = int(self.gate.live().sum())
         self.evaluated_auc = evaluate(self._model, self._task.valid, self.gate.settled(values)).auc
         self.mask = self._before.then(inner)

@@ -29,6 +29,8 @@ RACE: Final = "retrains and compares several models: create one pruner per searc
 def method_of(search: Search, tables: Tables, budget: Budget, steps: int | None, device: torch.device) -> Method:
     """Return the search in a form that a user's loop can step."""
     layout = tables.layout
+    if budget.total:
+        raise SettingsError(f"Budget of {budget}: a pruner counts tables only. Leave 'total' out.")
     budget.limit(layout)  # reject an impossible budget before any work
     match search:
         case Gated():

@@ -9,6 +9,7 @@ import torch
 from fieldwise.core.budget import Budget
 from fieldwise.core.select import select
 from fieldwise.core.watcher import Watcher
+from fieldwise.models.model import HeadModel
 from fieldwise.searches.search import Search, SearchResult, finish
 from fieldwise.train.task import Task
 
@@ -24,8 +25,12 @@ class Magnitude(Search):
         started = time.perf_counter()
         model = task.starting_model()
         tables = [model.embedding.table(j) for j, width in enumerate(model.layout.widths) if width]
+        linear = budget.counted(model.linear)
+        if linear is not None and isinstance(model, HeadModel) and model.first_order is not None:
+            first = model.first_order
+            tables += [first.table(j) for j, width in enumerate(linear.widths) if width]
         with torch.no_grad():
             squares = [t.double().square() for t in tables]
             scores = torch.cat([s.sum(0) if self.form == "raw" else s.mean(0) for s in squares]).sqrt()  # (S,)
-        mask = select(scores.cpu().numpy(), model.layout, budget)
+        mask = select(scores.cpu().numpy(), model.layout, budget, linear)
         return finish(task, budget, mask, model, seconds=time.perf_counter() - started)

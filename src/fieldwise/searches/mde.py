@@ -32,8 +32,10 @@ class MDE(Restarting):
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Keep the first columns of every field, as many as the formula gives."""
         started = time.perf_counter()
-        check_smallest("mde", budget, task.layout, (1,) * len(task.schema))
-        mask = select(self.scores(task.layout), task.layout, budget)
+        check_smallest("mde", budget, task.layout, (1,) * len(task.schema), task.linear)
+        scores, first = self.scores(task.layout), budget.counted(task.linear)
+        kept = np.full(first.columns if first else 0, scores.max() + 1)  # all first-order weights
+        mask = select(np.concatenate([scores, kept]), task.layout, budget, task.linear)
         small = self.narrow_model(task, mask)
         return finish(task, budget, mask, small, seconds=time.perf_counter() - started)
 

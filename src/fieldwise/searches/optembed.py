@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fieldwise.core.budget import Budget
+from fieldwise.core.errors import BudgetError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.core.watcher import Watcher
@@ -46,7 +47,11 @@ class OptEmbed(Restarting, AdamSearch):
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Train the supernet, then evolve widths."""
         layout = task.layout
-        check_smallest("optembed", budget, layout, (1,) * len(layout.widths))
+        if budget.fits is not None:
+            raise BudgetError(
+                "optembed evolves widths within a limit on tables, so it cannot count dense layers. Leave 'total' out."
+            )
+        check_smallest("optembed", budget, layout, (1,) * len(layout.widths), task.linear)
         model = self.full_model(task)
         rows = RowThresholds(layout, task.torch_device, self.threshold_rate)
         plan = TrainingPlan(
@@ -62,7 +67,8 @@ class OptEmbed(Restarting, AdamSearch):
         started = time.perf_counter()
         frozen = rows.applied(model)
         widths, auc = self._evolve(frozen, task, budget)
-        mask = Mask(layout, tuple(tuple(range(width)) for width in widths))
+        first = budget.counted(task.linear)
+        mask = Mask(layout, tuple(tuple(range(width)) for width in widths), first.widths if first else None)
         kept = rows.kept(model)
         return finish(
             task,
@@ -80,7 +86,8 @@ class OptEmbed(Restarting, AdamSearch):
     def _evolve(self, model: CTRModel, task: Task, budget: Budget) -> tuple[Genes, float]:
         layout = task.layout
         costs = tuple(int(cost) for cost in budget.costs(Layout(layout.schema, (1,) * len(layout.widths))))
-        room = Room(layout.widths, costs, budget.limit(layout), budget.align)
+        first = int(budget.costs(layout, task.linear).sum() - budget.costs(layout).sum())  # all are kept
+        room = Room(layout.widths, costs, budget.limit(layout, task.linear) - first, budget.align)
 
         def fitness(genes: Genes) -> float:
             gate = prefix(layout, torch.tensor(genes)).float().to(task.torch_device)

@@ -10,6 +10,7 @@ reports how many entries PEP keeps, and how many numbers a dense layout would st
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -53,8 +54,10 @@ class PEP(Restarting, AdamSearch):
         """Increase thresholds until the budget's fraction of entries is left, then keep whole columns."""
         model = self.full_model(task)
         layout = model.layout
-        costs, limit = budget.costs(layout), budget.limit(layout)
-        target = max(1, layout.params * limit // int(costs.sum()))
+        first = budget.counted(model.linear)
+        tables, all_ = int(budget.costs(layout).sum()), int(budget.costs(layout, first).sum())
+        limit = budget.limit(layout, first) - (all_ - tables)  # first-order weights are all kept
+        target = max(1, layout.params * limit // tables)
         with randomness(task.seed, "thresholds"):  # building tables draws random numbers, which are then overwritten
             net = Thresholded(model, self.threshold, self.speed).to(task.torch_device)
         watch = Countdown(net, target, self.every)
@@ -74,7 +77,8 @@ class PEP(Restarting, AdamSearch):
             net.load_state_dict(watch.snapshot)
         kept = best_entries(net.margins(), target)
         counts = torch.cat([part.sum(0) for part in kept]).cpu().numpy()  # (S,)
-        mask = select(counts / layout.rows, layout, budget)
+        scores = np.concatenate([counts / layout.rows, np.full(first.columns if first else 0, 2.0)])
+        mask = select(scores, layout, budget, first)
         return finish(
             task,
             budget,

@@ -18,7 +18,7 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import Search, SearchResult
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.stages import Retrain, retrain
+from fieldwise.train.stages import Retrain, retrain, stored_for
 from fieldwise.train.task import Task
 
 
@@ -53,7 +53,9 @@ class Race(Search):
         for name, values in self.entrants.items():
             home = folder / name if folder else None
             found = _search(name, values).run(task, budget, home / "search" if home else None, watcher)
-            trained = retrain(task, found.model, self.retrain, home / "retrain" if home else None, watcher)
+            trained = retrain(
+                task, found.model, stored_for(self.retrain, budget), home / "retrain" if home else None, watcher
+            )
             seconds += found.seconds + trained.seconds
             reached = evaluate(trained.model, task.valid).auc
             if best is None or reached > best[0]:

@@ -21,6 +21,6 @@ class Random(Search):
         started = time.perf_counter()
         model = task.starting_model()
         with randomness(task.seed, "random search"):
-            scores = torch.rand(model.layout.columns)
-        mask = select(scores.numpy(), model.layout, budget)
+            scores = torch.rand(len(budget.costs(model.layout, model.linear)))
+        mask = select(scores.numpy(), model.layout, budget, model.linear)
         return finish(task, budget, mask, model, seconds=time.perf_counter() - started)

@@ -20,6 +20,7 @@ from torch.nn import functional
 from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
+from fieldwise.core.schema import Layout
 from fieldwise.core.select import select
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batches
@@ -46,13 +47,16 @@ class Rounds(TrainedSearch):
         """Prune and train alternately. The last round ends with pruning, because retraining follows."""
         model, history = task.starting_model(), list[Epoch]()
         mask = Mask.all(model.layout)
-        bound = budget.fixed(mask.full)
-        for place, target in enumerate(targets(bound, mask, self.rounds)):
+        bound = budget.fixed(mask.full, model.linear)
+        for place, target in enumerate(targets(bound, mask, self.rounds, model.linear)):
             if place:
                 home = folder / f"round-{place}" if folder else None
                 history += self._train(model, task, place - 1, home, watcher)
-            scores = increase_per_cost(loss_increase(model, task.valid), bound.costs(model.layout))
-            inner = select(scores, model.layout, replace(bound, amount=target).within(model.layout))
+            layout, linear, last = model.layout, model.linear, place == self.rounds - 1
+            costs = bound.costs(layout, linear)
+            scores = increase_per_cost(loss_increase(model, task.valid, len(costs)), costs)
+            within = replace(bound, amount=target, fits=bound.fits if last else None).within(layout, linear)
+            inner = select(scores, layout, within, linear)
             mask, model = mask.then(inner), compact(model, inner)
         steps = self.epochs * (self.rounds - 1) * math.ceil(len(task.train) / self.batch)
         return finish(task, budget, mask, model.eval(), history=history, steps=steps)
@@ -72,9 +76,9 @@ class Rounds(TrainedSearch):
         return fit(model, task, self.training(), plan, folder, watcher)
 
 
-def targets(bound: Budget, full: Mask, rounds: int) -> list[int]:
+def targets(bound: Budget, full: Mask, rounds: int, linear: Layout | None = None) -> list[int]:
     """Maximum cost of the kept columns after each round; the last is the budget itself."""
-    limit, cost = bound.limit(full.full), int(bound.costs(full.full).sum())
+    limit, cost = bound.limit(full.full, linear), int(bound.costs(full.full, linear).sum())
     return [round(cost * (limit / cost) ** (place / rounds)) for place in range(1, rounds)] + [limit]
 
 
@@ -83,14 +87,18 @@ def increase_per_cost(increases: NDArray[np.float64], costs: NDArray[np.int64]) 
     return np.where(increases > 0, increases / costs, increases)
 
 
-def loss_increase(model: CTRModel, rows: Batches) -> NDArray[np.float64]:
-    """Expected increase of the mean loss when each column is removed, (S,)."""
+def loss_increase(model: CTRModel, rows: Batches, count: int | None = None) -> NDArray[np.float64]:
+    """Expected increase of the mean loss when each column is removed, (S,).
+
+    With a larger `count`, first-order weights follow the columns.
+    """
     training = model.training
     model.eval()
-    total = torch.zeros(model.layout.columns, dtype=torch.float64, device=next(model.parameters()).device)
+    count = count or model.layout.columns
+    total = torch.zeros(count, dtype=torch.float64, device=next(model.parameters()).device)
     for batch in rows.ordered(ROWS):
         loss = partial(functional.binary_cross_entropy_with_logits, target=batch.labels, reduction="sum")
-        slope = model.slopes(batch.ids, loss)  # each row's derivative by the mask, (B, S)
+        slope = model.slopes(batch.ids, loss, count)  # each row's derivative by the mask, (B, count)
         total += (slope.square() / 2 - slope).sum(0).double()
     model.train(training)
     return (total / len(rows)).cpu().numpy()

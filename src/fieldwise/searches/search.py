@@ -17,6 +17,7 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
 from fieldwise.models.factory import Factory
 from fieldwise.models.model import CTRModel, Model
+from fieldwise.searches.total import tables_budget
 from fieldwise.searches.trace import Trace
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.randomness import randomness
@@ -37,8 +38,10 @@ class SearchResult(Shown):
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        cost = int(self.budget.costs(self.mask.layout).sum())
-        assert cost <= self.budget.limit(self.mask.full), f"{cost} is over the budget of {self.budget}"
+        if not self.budget.total:
+            cost = int(self.budget.costs(self.mask.layout, self.model.linear).sum())
+            limit = self.budget.limit(self.mask.full, self.model.settings.linear(self.mask.full.schema))
+            assert cost <= limit, f"{cost} is over the budget of {self.budget}"
         assert self.mask.widths == self.budget.aligned(self.mask.full, self.mask.widths), "widths are not aligned"
         assert self.model.layout == self.mask.layout, "the model is not the one that the mask selects"
 
@@ -120,8 +123,10 @@ def search(
         )
     budget = Budget.parse(budget)
     check_network(settings, task.model)
-    budget.limit(task.layout)  # raises before any work if the budget cannot be met
-    return settings.run(task, budget, folder, watcher)
+    bound = tables_budget(task.model, task.schema, budget)  # raises before any work if the budget cannot be met
+    found = settings.run(task, bound, folder, watcher)
+    assert bound.fits is None or bound.fits(found.mask), f"over the budget of {budget}"
+    return replace(found, budget=budget)
 
 
 def check_network(settings: Search, model: Model) -> None:
@@ -172,10 +177,12 @@ def finish(
     return SearchResult(budget, mask, small, summary, tuple(history), traces, total)
 
 
-def check_smallest(method: str, budget: Budget, full: Layout, widths: tuple[int, ...]) -> None:
-    """Refuse a budget below the cost of the narrowest model that a method can return."""
+def check_smallest(
+    method: str, budget: Budget, full: Layout, widths: tuple[int, ...], linear: Layout | None = None
+) -> None:
+    """Refuse a budget below the cost of the narrowest model that a method can return, with all first-order weights."""
     widths = budget.aligned(full, widths)
-    needs, limit = int(budget.costs(Layout(full.schema, widths)).sum()), budget.limit(full)
+    needs, limit = int(budget.costs(Layout(full.schema, widths), linear).sum()), budget.limit(full, linear)
     if needs > limit:
         raise BudgetError(
             f"Budget of {budget} ({limit} {budget.unit}) is too small for {method}, which keeps at least widths "

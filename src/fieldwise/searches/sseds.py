@@ -30,13 +30,14 @@ class SSEDS(Search):
         """Keep the columns with the largest mean absolute gradient."""
         started = time.perf_counter()
         model = task.starting_model()
-        mask = select(self.scores(model, task).cpu().numpy(), model.layout, budget)
+        count = len(budget.costs(model.layout, model.linear))
+        mask = select(self.scores(model, task, count).cpu().numpy(), model.layout, budget, model.linear)
         return finish(task, budget, mask, model, seconds=time.perf_counter() - started)
 
-    def scores(self, model: CTRModel, task: Task) -> Tensor:
-        """Mean absolute gradient of every column's mask, (S,)."""
+    def scores(self, model: CTRModel, task: Task, count: int | None = None) -> Tensor:
+        """Mean absolute gradient of every column's mask, (S,), or (count,) with those of first-order weights."""
         model.eval()
-        ones = torch.ones(model.layout.columns, device=task.torch_device, requires_grad=True)
+        ones = torch.ones(count or model.layout.columns, device=task.torch_device, requires_grad=True)
         grads = []
         for batch in task.valid.ordered(self.batch):
             loss = functional.binary_cross_entropy_with_logits(model(batch.ids, ones), batch.labels)

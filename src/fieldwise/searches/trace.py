@@ -39,7 +39,8 @@ class Trace:
         counts = torch.stack([before.sum(), (gate.costs * before).sum(), (after & ~before).sum()])
         self._counts.index_copy_(0, self._at, counts.unsqueeze(0))
         place = self._at // self.every
-        scores = torch.where(self._at % self.every == 0, gate.scores(), self._scores[place])
+        now = gate.scores()[: len(self.columns)]  # without first-order weights
+        scores = torch.where(self._at % self.every == 0, now, self._scores[place])
         self._scores.index_copy_(0, place, scores)
         self._at += 1
 

@@ -3,12 +3,11 @@
 import time
 from pathlib import Path
 
-import numpy as np
-
 from fieldwise.core.budget import Budget
 from fieldwise.core.select import select
 from fieldwise.core.watcher import Watcher
 from fieldwise.searches.search import Search, SearchResult, finish
+from fieldwise.searches.total import even_scores
 from fieldwise.train.task import Task
 
 
@@ -16,9 +15,12 @@ class Uniform(Search):
     """Keeps the first columns of every field, the same number for each, until the budget is spent."""
 
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
-        """Keep column 0 of all fields, then column 1, and so on; the first fields get the remainder."""
+        """Keep column 0 of all fields, then column 1, and so on; the first fields get the remainder.
+
+        First-order weights that the budget counts are kept before any column.
+        """
         started = time.perf_counter()
         model = task.starting_model()
-        rounds = np.concatenate([np.arange(width) for width in model.layout.widths])
-        mask = select(-rounds, model.layout, budget)
+        scores = even_scores(model.layout, budget.counted(model.linear))
+        mask = select(scores, model.layout, budget, model.linear)
         return finish(task, budget, mask, model, seconds=time.perf_counter() - started)

@@ -7,13 +7,14 @@ only once per table row that a batch reads; an embedding bag sums the mapped row
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from fieldwise.tables.embedding import FieldEmbedding
-from fieldwise.tables.lookup import Distinct, bag
+from fieldwise.tables.lookup import Distinct, Found, bag
 
 
 class SummedHead(ABC):
@@ -76,6 +77,8 @@ def row_factored(model: nn.Module) -> Forward:
     def logits(ids: Tensor, gate: Tensor | None = None) -> Tensor:
         sums, of_first_order = [], None
         single = None if first_order is None else distinct.of(first_order.find(ids, 1))
+        if first_order is not None and single is not None and gate is not None and len(gate) > embedding.layout.columns:
+            single = _gated(first_order, single, gate[embedding.layout.columns :])
         for width, fields in embedding.groups.items():
             found = distinct.of(embedding.find(ids, width))
             counts = embedding.counts(found, fields)
@@ -98,6 +101,13 @@ def row_factored(model: nn.Module) -> Forward:
         return of_sums + (bag(single.weights, single.places) if of_first_order is None else of_first_order).squeeze(1)
 
     return logits
+
+
+def _gated(first_order: FieldEmbedding, found: Found, gate: Tensor) -> Found:
+    """First-order weights multiplied by the gate of their field; a gate that needs a gradient is the only one to."""
+    counts = torch.tensor(first_order.counts(found, first_order.groups[1]))
+    weights = found.weights.detach() if gate.requires_grad else found.weights
+    return replace(found, weights=weights * gate.repeat_interleave(counts).unsqueeze(1))
 
 
 def _columns(widths: tuple[int, ...]) -> Tensor:

@@ -3,15 +3,22 @@
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from pydantic import Field
 
+from fieldwise.core.budget import Budget
 from fieldwise.core.display import Shown, View
+from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
+from fieldwise.core.store import FLOAT32, Store, StoreText
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
+from fieldwise.models.stored import StoredModel, check_store, stored
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.rounding import RoundedRows, rounding
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
@@ -33,15 +40,23 @@ class Retrain(Training):
 
     distil: float = Field(0.5, ge=0, le=1)
     """Weight of the full model's predictions in the labels, in [0, 1]; 0, as in the paper: clicks only."""
+    store: StoreText | None = None
+    """Stored type of tables and first-order weights: float32, float16, int8, int4, 'int8 row' or 'int4 row'. By default
+    that of a budget in bytes, else float32. Evaluations and early stopping look at the stored model."""
+    rounded: bool | None = None
+    """Whether training rounds tables as they will be stored (straight-through gradients); by default below 8 bits."""
     drop_first_order: bool = False
     """Whether to also drop the first-order weights of fields without columns; predictions then ignore those fields."""
 
 
+M = TypeVar("M", bound="CTRModel | StoredModel", covariant=True)
+
+
 @dataclass(frozen=True, repr=False)
-class Trained(Shown):
+class Trained(Shown, Generic[M]):
     """A model with the weights of its best validation AUC, and its history."""
 
-    model: CTRModel
+    model: M
     history: list[Epoch]
 
     @property
@@ -76,7 +91,7 @@ def pretrain(
     settings: Pretrain | None = None,
     folder: Path | None = None,
     watcher: Watcher | None = None,
-) -> Trained:
+) -> Trained[CTRModel]:
     """Train the task's full model until early stopping."""
     settings = settings or Pretrain()
     model = task.starting_model()
@@ -95,7 +110,7 @@ def pretrain(
         same_steps=model.same_steps,
         beside=apart,
     )
-    return _train(model, task, settings, plan, folder, watcher)
+    return Trained(model.eval(), fit(model, task, settings, plan, folder, watcher))
 
 
 def retrain(
@@ -104,11 +119,11 @@ def retrain(
     settings: Retrain | None = None,
     folder: Path | None = None,
     watcher: Watcher | None = None,
-) -> Trained:
+) -> Trained[CTRModel | StoredModel]:
     """Train a copy of a compact model until early stopping.
 
     It learns from clicks and, by default, from the predictions of the task's starting model, the pretrained full model
-    (`Retrain.distil`).
+    (`Retrain.distil`). With a `Retrain.store` other than float32, the result is the stored model.
     """
     check_trained(model, "fw.search(...).model")
     settings = settings or Retrain()
@@ -116,24 +131,44 @@ def retrain(
     small = deepcopy(model).to(task.torch_device)
     if settings.drop_first_order:
         small = compact(small, Mask.all(small.layout), drop_first_order=True)
-    plan = TrainingPlan(
-        stage="retrain",
-        forward=row_factored(small),
-        evaluate=lambda: evaluate(small, task.valid),
-        stop=early_stop(settings.patience),
-        keep_best=True,
-        same_steps=small.same_steps,
-    )
-    return _train(small, task, settings, plan, folder, watcher)
+    store = settings.store or FLOAT32
+    check_store(small.settings, store)
+    aware = store.bits < 8 if settings.rounded is None else settings.rounded and store.is_integer
+    with rounding(_trained_tables(small) if aware else [], store) as rounded:
+        plan = TrainingPlan(
+            stage="retrain",
+            forward=row_factored(small),
+            evaluate=lambda: evaluate(_in(store, small), task.valid),
+            stop=early_stop(settings.patience),
+            keep_best=True,
+            look=lambda: _fit(rounded),
+            same_steps=small.same_steps,
+        )
+        history = fit(small, task, settings, plan, folder, watcher)
+    return Trained(_in(store, small.eval()), history)
 
 
-def _train(
-    model: CTRModel,
-    task: Task,
-    settings: Training,
-    plan: TrainingPlan,
-    folder: Path | None,
-    watcher: Watcher | None,
-) -> Trained:
-    history = fit(model, task, settings, plan, folder, watcher)
-    return Trained(model.eval(), history)
+def _trained_tables(model: CTRModel) -> list[FieldEmbedding]:
+    return [module for module in model.modules() if isinstance(module, FieldEmbedding)]
+
+
+def _fit(rounded: list[RoundedRows]) -> None:
+    for rows in rounded:
+        rows.fit()
+
+
+def _in(store: Store, model: CTRModel) -> CTRModel | StoredModel:
+    return model if store == FLOAT32 else stored(model, store)
+
+
+def stored_for(settings: Retrain, budget: Budget) -> Retrain:
+    """The settings with the store that the budget counts; refuses another."""
+    if budget.unit != "bytes":
+        return settings
+    counts = Store(budget.store)
+    if settings.store is not None and settings.store != counts:
+        raise SettingsError(
+            f"[retrain] store = '{settings.store}', but the budget of {budget} counts {counts}. They must be equal. "
+            f"Leave store out, or write the budget in {settings.store.kind}."
+        )
+    return settings.model_copy(update={"store": counts})

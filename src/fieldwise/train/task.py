@@ -63,6 +63,11 @@ class Task(Shown):
         """The columns of the full model."""
         return self.model.layout(self.schema)
 
+    @property
+    def linear(self) -> Layout | None:
+        """The first-order weights of the full model, if it has them."""
+        return self.model.linear(self.schema)
+
     @cached_property
     def torch_device(self) -> torch.device:
         """The device that the task runs on."""

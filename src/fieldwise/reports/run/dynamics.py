@@ -1,6 +1,6 @@
 """The dynamics of a search, downsampled for a page (the paper's Figure 3)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +41,12 @@ class Part:
     every: int
     arrays: dict[str, NDArray[Any]]
 
+    @property
+    def for_columns(self) -> Budget:
+        """The budget less the cost of kept first-order weights: the trace holds only columns."""
+        first = self.budget.costs(self.layout, self.mask.linear).sum() - self.budget.costs(self.layout).sum()
+        return replace(self.budget, amount=self.budget.amount - int(first)).within(self.layout)
+
 
 def parts(view: StageView, search: Values) -> list[Part]:
     """Returns the traces of a search; empty for a search without a gate."""
@@ -62,7 +68,7 @@ def _part(path: Path, mask: Mask, bound: str) -> Part:
     owners = mask.full.owners[arrays["columns"]]
     layout = Layout(mask.full.schema, tuple(int(n) for n in np.bincount(owners, minlength=len(mask.full.schema))))
     given = Budget.parse(bound)
-    budget = Budget(int(about["limit"]), given.unit, dtype=given.dtype)
+    budget = Budget(int(about["limit"]), given.unit, store=given.store)
     return Part(mask, layout, budget, int(about["every"]), arrays)
 
 
@@ -90,7 +96,7 @@ def drawn(part: Part, room: int) -> dict[str, Any]:
         # scores are recorded after their step
         "moments": (moments * part.every + 1).tolist(),
         "scores": np.rint(scores[moments][:, columns] / (top or 1.0) * SCALE).astype(int).T.tolist(),
-        "widths": [list(select(scores[moment], part.layout, part.budget).widths) for moment in moments],
+        "widths": [list(select(scores[moment], part.layout, part.for_columns).widths) for moment in moments],
     }
 
 

@@ -1,0 +1,118 @@
+"""Retraining towards a store: rounding with straight-through gradients, and evaluations of what will be stored."""
+
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.store import Store
+from fieldwise.data.store import Dataset
+from fieldwise.exports.folder import export, load
+from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.model import CTRModel, HeadModel
+from fieldwise.models.stored import StoredModel, stored
+from fieldwise.searches.search import search
+from fieldwise.searches.uniform import Uniform
+from fieldwise.tables.rounding import rounding
+from fieldwise.tables.row_factored import row_factored
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain, stored_for
+from fieldwise.train.task import Task
+
+QUICK = {"batch": 256, "epochs": 3, "learning_rate": 0.01}
+
+
+@pytest.fixture(scope="module")
+def small(planted: Dataset) -> tuple[Task, CTRModel]:
+    task = Task.of(planted, DeepFM(width=4), seed=3, device="cpu")
+    task = task.starting_from(pretrain(task, Pretrain(batch=512, epochs=2, learning_rate=0.02)).model)
+    return task, search(task, Uniform(), Budget.percent(50)).model
+
+
+@pytest.mark.parametrize("store", ["float16", "int8", "int4", "int4 row"])
+def test_retraining_returns_what_it_evaluated(small: tuple[Task, CTRModel], store: str, tmp_path: Path) -> None:
+    task, model = small
+    found = retrain(task, model, Retrain(store=store, **QUICK))
+    assert isinstance(found.model, StoredModel)
+    best = max(epoch.auc for epoch in found.history)
+    assert evaluate(found.model, task.valid).auc == best
+    export(found.model, tmp_path / "m")
+    again = load(tmp_path / "m").model
+    assert isinstance(again, StoredModel)
+    assert str(again.store) == store
+    assert evaluate(again, task.valid).auc == best
+
+
+def test_rounding_while_training_is_on_below_8_bits(small: tuple[Task, CTRModel]) -> None:
+    task, model = small
+
+    def weights(**settings: object) -> torch.Tensor:
+        trained = retrain(task, model, Retrain(**QUICK, **settings))
+        return trained.model.embedding.table(0)
+
+    assert not torch.equal(weights(store="int4"), weights(store="int4", rounded=False))
+    assert torch.equal(weights(store="int8"), weights(store="int8", rounded=False))
+    assert not torch.equal(weights(store="int8"), weights(store="int8", rounded=True))
+
+
+def test_rounded_rows_are_the_stored_numbers(small: tuple[Task, CTRModel]) -> None:
+    task, model = small
+    model = deepcopy(model).eval()
+    assert isinstance(model, HeadModel)
+    ids = next(task.valid.ordered(200)).ids
+    tables = [model.embedding, model.first_order]
+    with rounding([t for t in tables if t is not None], Store("int4")) as rounded:
+        for rows in rounded:
+            rows.fit()
+        for forward in (model, row_factored(model)):
+            torch.testing.assert_close(forward(ids), stored(model, Store("int4"))(ids), atol=1e-5, rtol=1e-5)
+        model.embedding(ids).sum().backward()
+    table = model.embedding.tables[str(model.layout.widths[0])]
+    assert table.grad is not None
+    assert table.grad.abs().sum() > 0
+    table.grad = None
+    assert model.embedding.rounding is None
+
+
+def test_an_interrupted_rounded_retraining_resumes_with_the_same_numbers(
+    small: tuple[Task, CTRModel], tmp_path: Path
+) -> None:
+    task, model = small
+    settings = Retrain(store=Store("int4"), patience=9, **QUICK)
+    whole = retrain(task, model, settings, tmp_path / "whole")
+    retrain(task, model, settings.model_copy(update={"epochs": 1}), tmp_path / "parts")
+    resumed = retrain(task, model, settings, tmp_path / "parts")
+    assert [e.auc for e in resumed.history] == [e.auc for e in whole.history]
+    assert torch.equal(resumed.model.embedding.table(0), whole.model.embedding.table(0))
+
+
+def test_large_tables_are_rounded_where_they_are_read(
+    small: tuple[Task, CTRModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fieldwise.tables.optimizer.LARGE", {"cpu": 0, "cuda": 0})
+    task, model = small
+    found = retrain(task, model, Retrain(store=Store("int4"), **QUICK))
+    assert found.history[-1].auc > 0.5
+
+
+def test_the_budget_decides_the_store() -> None:
+    plain = Retrain()
+    assert stored_for(plain, Budget.percent(25)) is plain
+    assert stored_for(plain, Budget.bytes(900, "int4")).store == Store("int4")
+    assert stored_for(plain, Budget.bytes(900)).store == Store()
+    for chosen in (Store("int8"), Store("int4", "row")):
+        with pytest.raises(SettingsError, match=r"budget of 900 bytes int4 counts int4. They must be equal"):
+            stored_for(Retrain(store=chosen), Budget.bytes(900, "int4"))
+
+
+def test_a_stored_model_is_not_trained_again(small: tuple[Task, CTRModel]) -> None:
+    task, model = small
+    found = retrain(task, model, Retrain(store=Store("int8"), **QUICK))
+    with pytest.raises(SettingsError, match=r"Got a StoredModel\. Allowed: a model"):
+        retrain(task, found.model)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="Got a StoredModel"):
+        replace(task, start=None).starting_from(found.model)  # type: ignore[arg-type]
