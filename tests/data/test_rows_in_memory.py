@@ -98,6 +98,19 @@ def test_a_column_that_is_no_field_is_named_at_prepare(column: Any, says: str, t
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("values", [[1, 2, 3], ["a", "b", "?"], [0.5, 1.5, 2.5]], ids=["integers", "text", "floats"])
+def test_a_column_of_categories_is_the_column_of_its_values(values: list[Any], tmp_path: Path) -> None:
+    plain = pd.DataFrame({"click": np.arange(120) // 7 % 2, "user": ["u1", "u2", "u3", "u4"] * 30, "x": values * 40})
+    frames = {"plain": plain, "categories": plain.assign(x=pd.Categorical(plain["x"]))}
+    data = {
+        name: fw.prepare(fw.data.Frame(frame=frame, label="click"), tmp_path / name) for name, frame in frames.items()
+    }
+    assert data["plain"].schema.names == ("user", "x")
+    assert data["plain"].fingerprint == data["categories"].fingerprint
+    rows = frames["categories"].head(9)
+    np.testing.assert_array_equal(data["plain"].encoder.encode(rows), data["plain"].encoder.encode(plain.head(9)))
+
+
 @pytest.mark.parametrize("label", [0, 1, 1.0, True])
 def test_a_label_of_one_class_is_named_with_its_value(label: float, tmp_path: Path) -> None:
     frame = pd.DataFrame({"click": [label] * 60, "user": ["u1", "u2", "u3"] * 20})

@@ -33,8 +33,9 @@ class Cells(Record):
         if self.unchanged:
             return column
         if pa.types.is_dictionary(column.type):
-            values = self.clean(column.dictionary)
-            return values if values is column.dictionary else _redirected(column, values)
+            before = column.dictionary
+            values = self.clean(before)
+            return column if values is before else _redirected(column, values)
         if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
             column = column.cast(pa.string())
         if not pa.types.is_string(column.type):
