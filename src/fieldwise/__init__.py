@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from fieldwise.core.schema import Schema as Schema
     from fieldwise.core.select import select as select
     from fieldwise.core.watcher import Watcher as Watcher
+    from fieldwise.data.check import check as check
     from fieldwise.data.engines.arrow import Arrow as Arrow
     from fieldwise.data.engines.duckdb import DuckDB as DuckDB
     from fieldwise.data.engines.engine import Auto as Auto
     from fieldwise.data.engines.spark import Spark as Spark
+    from fieldwise.data.kinds.check import Check as Check
     from fieldwise.data.prepare import prepare as prepare
     from fieldwise.data.rules import Rule as Rule
     from fieldwise.data.split import ColumnSplit as ColumnSplit
@@ -63,6 +65,7 @@ __all__ = [
     "Arrow",
     "Auto",
     "Budget",
+    "Check",
     "ColumnSplit",
     "CompareSettings",
     "Dataset",
@@ -91,6 +94,7 @@ __all__ = [
     "Trained",
     "Training",
     "Watcher",
+    "check",
     "compact",
     "compare",
     "data",
@@ -115,6 +119,7 @@ _HOMES = {
     "Arrow": "fieldwise.data.engines.arrow",
     "Auto": "fieldwise.data.engines.engine",
     "Budget": "fieldwise.core.budget",
+    "Check": "fieldwise.data.kinds.check",
     "ColumnSplit": "fieldwise.data.split",
     "CompareSettings": "fieldwise.comparison.settings",
     "Dataset": "fieldwise.data.store",
@@ -143,6 +148,7 @@ _HOMES = {
     "Trained": "fieldwise.train.stages",
     "Training": "fieldwise.train.plan",
     "Watcher": "fieldwise.core.watcher",
+    "check": "fieldwise.data.check",
     "compact": "fieldwise.models.compact",
     "compare": "fieldwise.comparison.results",
     "evaluate": "fieldwise.train.evaluate",

@@ -96,7 +96,7 @@ CASES: dict[str, tuple[list[str], str, dict[str, Any], tuple[str, ...]]] = {
     ),
     "open quote": (lines(_300='1,"open,3'), "utf-8", {}, ("line 300:", "unterminated quote")),
     "text for a number": (
-        [f"{i % 2},{'x' if i == 12_000 else i},u{i % 50}" for i in range(13_000)],
+        [f"{i % 2},{'x' if i == 12_000 else i / 8},u{i % 50}" for i in range(13_000)],
         "utf-8",
         {},
         ("Field 'a' is binned as a number but holds ['x']", "data.fields.a.kind=category"),
@@ -222,7 +222,7 @@ def test_more_values_than_memory_are_refused(tmp_path: Path) -> None:
     class Small(DuckDB):
         vocabulary_bytes: ClassVar[int] = 20_000
 
-    write(tmp_path / "raw.csv", [f"{i % 2},{i % 7},u{i}" for i in range(3_000)])
+    write(tmp_path / "raw.csv", [f"{i % 2},{i % 7},u{i // 2}" for i in range(6_000)])
     with pytest.raises(DataError, match="Field 'b' has too many values for the memory setting: 2,"):
         prepare_rows(Table(raw=tmp_path / "raw.csv", label="click"), tmp_path / "out", engine=Small())
     assert [path.name for path in tmp_path.iterdir()] == ["raw.csv"]

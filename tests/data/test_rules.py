@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise.data.infer import infer
 from fieldwise.data.rules import NOT_A_NUMBER, Kind, Rule
 
 
@@ -63,21 +62,3 @@ def test_lists_are_cut_and_never_empty() -> None:
     assert Rule().lists(pa.array(["a|b"])) is None
     same_size = pa.array([[1, 2], None, [3, None]], pa.list_(pa.int32(), 2))
     assert Rule().lists(same_size).to_pylist() == [[1, 2], [None], [3, None]]
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "kind"),
-    [
-        ("a", ["x", "1"], "category"),
-        ("a", [str(i) for i in range(100)], "category"),
-        ("a", [str(i) for i in range(101)], "log-squared"),
-        ("a", list(range(101)), "log-squared"),
-        ("user_id", list(range(101)), "category"),
-        ("zip", [f"{i:05d}" for i in range(500)], "category"),
-        ("a", ["1.5", "2", None], "quantile"),
-        ("a", [1.5, 2.0], "quantile"),
-        ("a", ["", None], "category"),
-    ],
-)
-def test_inferred_kinds(name: str, values: list[object], kind: Kind) -> None:
-    assert infer(name, pa.chunked_array([pa.array(values)])).kind == kind

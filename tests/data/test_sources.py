@@ -174,7 +174,7 @@ def test_a_rule_that_says_one_thing_leaves_the_rest_to_the_source(tmp_path: Path
     data = prepare(Table(raw=raw, label="click", fields=fields, ignore=("part",)), tmp_path / "x")
     assert kinds(data) == {
         "text": "category", "größe, cm": "quantile", "count": "width", "few": "category", "genres": "category",
-        "day": "category", "again": "log-squared",
+        "day": "category", "again": "quantile",
     }  # fmt: skip
     assert {f.name: f.rule.min_count for f in data.encoder.fields if f.name in ("größe, cm", "few", "again")} == {
         "größe, cm": 2, "few": 3, "again": 4,

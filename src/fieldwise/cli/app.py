@@ -5,9 +5,10 @@ from typing import Final
 
 import typer
 
-from fieldwise.cli import compare, look, schema, serve, stages
+from fieldwise.cli import check, compare, look, schema, serve, stages
 
 COMMANDS: Final[dict[str, Callable[..., None]]] = {
+    "check": check.check,
     "prepare": stages.prepare,
     "pretrain": stages.pretrain,
     "search": stages.search,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from fieldwise.core.display import View
 from fieldwise.core.records import Epoch
 
 
@@ -13,6 +14,9 @@ class Watcher:
 
     def note(self, text: str) -> None:
         """One line that the user should read, such as the number of skipped rows."""
+
+    def show(self, view: View) -> None:
+        """A table that the user should read, such as what each column is."""
 
     def rows(self, what: str, done: int, total: int | None) -> None:
         """Rows or fields of a preparation are done; the total is None while unknown."""
@@ -42,6 +46,11 @@ class Watchers(Watcher):
         """One line that the user should read."""
         for watcher in self._watchers:
             watcher.note(text)
+
+    def show(self, view: View) -> None:
+        """A table that the user should read."""
+        for watcher in self._watchers:
+            watcher.show(view)
 
     def rows(self, what: str, done: int, total: int | None) -> None:
         """Rows or fields of a preparation are done."""

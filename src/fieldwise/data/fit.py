@@ -12,7 +12,7 @@ from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either, setting
 from fieldwise.data.cells import Cells
 from fieldwise.data.convert import to_text
-from fieldwise.data.engines.engine import Progress, Staged
+from fieldwise.data.engines.engine import Progress, StagedFields
 from fieldwise.data.field_encoder import FieldEncoder, TimeType
 from fieldwise.data.rules import NOT_A_NUMBER, Rule, not_numbers, numbers_of, plain
 from fieldwise.data.times import find_form, settle_form
@@ -31,7 +31,7 @@ class Fitted:
 
 
 def fit_vocabularies(
-    staged: Staged, rules: Mapping[str, Rule], cells: Cells, lenient: bool, max_bytes: int, progress: Progress
+    staged: StagedFields, rules: Mapping[str, Rule], cells: Cells, lenient: bool, max_bytes: int, progress: Progress
 ) -> Fitted:
     """Fits the fields; drops those with one value, and refuses vocabularies over `max_bytes` in total."""
     fitted: list[FieldEncoder] = []
@@ -58,13 +58,15 @@ def fit_vocabularies(
     return Fitted(fitted, places, dropped)
 
 
-def _only_value(staged: Staged, index: int) -> str:
+def _only_value(staged: StagedFields, index: int) -> str:
     """Returns what all training rows of a field hold."""
     value = next((b.column("value")[0].as_py() for b in staged.counts(index, 1, ascending=False) if len(b)), None)
     return "no value" if value is None else f"only the value {str(value)[:40]!r}"
 
 
-def _fit(staged: Staged, index: int, name: str, rule: Rule, lenient: bool, max_bytes: int) -> tuple[FieldEncoder, int]:
+def _fit(
+    staged: StagedFields, index: int, name: str, rule: Rule, lenient: bool, max_bytes: int
+) -> tuple[FieldEncoder, int]:
     """Returns the encoder of a field, and a lower bound of its number of distinct values."""
     assert rule.min_count is not None
     counter, length, distinct, several, times = Counter(), 1, 0, False, None
@@ -98,7 +100,7 @@ def _time_type(kind: pa.DataType) -> TimeType | None:
     return "timestamp" if pa.types.is_timestamp(kind) else "date" if pa.types.is_date(kind) else None
 
 
-def _with_time_format(staged: Staged, index: int, name: str, rule: Rule) -> Rule:
+def _with_time_format(staged: StagedFields, index: int, name: str, rule: Rule) -> Rule:
     """Finds the form of times in text; refuses text that is no time."""
 
     def texts() -> Iterator[tuple[pa.Array, pa.Array]]:
@@ -132,7 +134,7 @@ def _check_size(name: str, counter: Counter, max_bytes: int) -> None:
         )
 
 
-def _with_edges(staged: Staged, index: int, rule: Rule) -> Rule:
+def _with_edges(staged: StagedFields, index: int, rule: Rule) -> Rule:
     """Fits quantile edges in two passes over the sorted numbers, so that memory holds one batch at a time."""
 
     def parts() -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:

@@ -11,7 +11,7 @@ from fieldwise.core.settings import Values
 from fieldwise.data.cells import NULLS, Cells
 from fieldwise.data.dataframes import to_arrow
 from fieldwise.data.source import Source, SourceRows
-from fieldwise.data.table import choose, cleaned
+from fieldwise.data.table import choose, cleaned, index_columns, inferred_fields
 from fieldwise.data.threshold import label_of
 
 
@@ -49,15 +49,24 @@ class Frame(Source):
         cells = Cells(nulls=self.nulls, decimal=self.decimal)
         label, threshold = label_of(self.label, table.column_names)
         first = cleaned(table.slice(0, 10_000), cells)
-        fields, rules = choose(first, label, self.only, self.ignore, self.fields)
+        fields = choose(first, label, self.only, self.ignore, self.fields)
 
         def batches() -> Iterator[pa.RecordBatch]:
             return iter(table.to_batches(max_chunksize=262_144))
 
         return SourceRows(
-            fields, label, (), batches, table.num_rows, rules, self.positive,
-            in_process=False, cells=cells, threshold=threshold,
-        )  # fmt: skip
+            fields,
+            label,
+            (),
+            batches,
+            table.num_rows,
+            positive=self.positive,
+            in_process=False,
+            cells=cells,
+            threshold=threshold,
+            inferred=inferred_fields(fields, self.fields),
+            index=index_columns(first),
+        )
 
     def origin(self) -> Values:
         """Returns the settings and a digest of the rows."""

@@ -6,30 +6,31 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fieldwise.core.errors import DataError
-from fieldwise.core.files import writing
-from fieldwise.core.hints import either, setting
+from fieldwise.core.files import write_json, writing
+from fieldwise.core.hints import either
 from fieldwise.core.lock import exclusive
 from fieldwise.core.registry import name_of
 from fieldwise.core.schema import Schema
 from fieldwise.core.settings import differing
 from fieldwise.data import SOURCES
 from fieldwise.data.encoder import Encoder, Unparsed, joined
-from fieldwise.data.engines.engine import LABEL, SPLIT, Auto, Engine, Preparation, Progress, Staged, field
+from fieldwise.data.engines.engine import LABEL, SPLIT, Auto, Engine, Preparation, Progress, StagedFields, field
 from fieldwise.data.fit import fit_vocabularies
 from fieldwise.data.info import FORMAT, INFO
+from fieldwise.data.kinds.check import KINDS, with_counts
+from fieldwise.data.kinds.choose import Candidates, choose_fields
+from fieldwise.data.kinds.describe import described
+from fieldwise.data.labels import clicks_of
 from fieldwise.data.source import Files, Source, rules_of
-from fieldwise.data.split import SPLIT_RULES, SPLITS, ColumnSplit, RandomSplit, SplitRule
+from fieldwise.data.split import SPLIT_RULES, SPLITS, RandomSplit, SplitRule
 from fieldwise.data.store import Dataset, Summary, Writer
-
-_CLICKS: Final = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
-"""Labels that need no mapping."""
 
 
 def prepare(
@@ -64,9 +65,7 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
     if _is_used(out):
         return _reopen(out, made)
     rows = source.open()
-    rules = rules_of(rows, source)
-    if isinstance(split, ColumnSplit) and split.column not in source.fields:
-        rules.pop(split.column, None)  # it determines the split and is not an input
+    rules = rules_of(rows, source, split)
     work = out.absolute().with_name(f".{out.name}.partial")
     shutil.rmtree(work, ignore_errors=True)
     with _temporary(work):
@@ -74,14 +73,19 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         dataset.mkdir(parents=True)
         scratch.mkdir()
         staged = engine.stage(Preparation(rows, rules, split, scratch, progress))
-        labels = _labels(staged, rows.label, rows.positive)
+        _check_rows(staged)
+        labels = clicks_of(staged, rows.label, rows.positive)
+        given = Candidates(staged, rows, source, rules, labels)
+        chosen = choose_fields(given, progress)
         lenient = isinstance(rows, Files) and rows.bad_rows == "skip"
-        fitted = fit_vocabularies(staged, rules, rows.cells, lenient, engine.vocabulary_bytes, progress)
+        fitted = fit_vocabularies(chosen.staged, chosen.rules, rows.cells, lenient, engine.vocabulary_bytes, progress)
         encoder = Encoder(fitted.fields)
-        info = _encode(staged, encoder, fitted.places, labels, dataset, progress)
+        info = _encode(chosen.staged, encoder, fitted.places, labels, dataset, progress)
         encoder.save(dataset, progress)
         info |= {"label": rows.label, "skipped": staged.skipped, "untimed": staged.untimed, "dropped": fitted.dropped}
         info["made"] = made
+        check = with_counts(described(given, chosen, made["source"]["name"], look=bool(rows.inferred)), info)
+        write_json(dataset / KINDS, check.to_json())
         (dataset / INFO).write_text(json.dumps(info, indent=1), encoding="utf-8")
         dataset.replace(out)
     return Dataset.open(out)
@@ -112,8 +116,8 @@ def _reopen(out: Path, made: dict[str, Any]) -> Dataset:
     return dataset
 
 
-def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
-    """Returns the labels that count as a click; refuses empty labels, unmapped labels, and empty splits."""
+def _check_rows(staged: StagedFields) -> None:
+    """Refuses empty sources and empty splits."""
     if not sum(staged.rows):
         raise DataError("The source holds no rows. Allowed: 1 or more. Check the raw file.")
     empty = [split for split, count in zip(SPLITS, staged.rows, strict=True) if count == 0]
@@ -123,35 +127,10 @@ def _labels(staged: Staged, name: str, positive: tuple[str, ...]) -> pa.Array:
             "Allowed: 1 or more each. Give more rows or other shares, or take valid from the training rows "
             f"({either('--set split.valid_share=0.1', 'valid_share=0.1')}) in a split by column."
         )
-    if staged.labels.get(None):  # an unknown label is neither a click nor its absence
-        raise DataError(
-            f"Label '{name}' is empty in {staged.labels[None]:,} rows. Allowed: a value in every row. "
-            "Remove these rows, or fill in the label."
-        )
-    found = sorted(value for value in staged.labels if value is not None)
-    if positive:
-        absent = [value for value in positive if value not in staged.labels]
-        if absent:
-            raise DataError(f"Label '{name}' has no value {absent}. Allowed: {found[:10]}. Fix data.positive.")
-        return pa.array(positive, pa.string())
-    wrong = [value for value in found if value.lower() not in _CLICKS]
-    if wrong:
-        shown = [int(value) if value.lstrip("-").isdigit() else value for value in wrong[:5]]
-        raise DataError(
-            f"Label '{name}' holds {shown}. Allowed: 0 and 1. List the values that are clicks, for example "
-            f"{setting('data.positive', [wrong[-1]])}, or choose another label."
-        )
-    clicks = [value for value in found if _CLICKS[value.lower()]]
-    if len(clicks) in (0, len(found)):
-        raise DataError(
-            f"Label '{name}' is {', '.join(found)} in all {sum(staged.rows):,} rows. Allowed: rows with and without a "
-            "click. Give more rows, or choose another label."
-        )
-    return pa.array(clicks, pa.string())
 
 
 def _encode(
-    staged: Staged, encoder: Encoder, places: Sequence[int], clicks: pa.Array, work: Path, progress: Progress
+    staged: StagedFields, encoder: Encoder, places: Sequence[int], clicks: pa.Array, work: Path, progress: Progress
 ) -> dict[str, Any]:
     """Writes the arrays of all rows; returns the content of `dataset.json`. `places` are the fields' staged columns."""
     counts = dict(zip(SPLITS, staged.rows, strict=True))

@@ -14,6 +14,7 @@ from fieldwise.core.registry import unknown
 from fieldwise.core.settings import Settings
 from fieldwise.data.cells import Cells
 from fieldwise.data.rules import Rule
+from fieldwise.data.split import ColumnSplit, SplitRule
 from fieldwise.data.text_layout import UTF8, TextLayout
 from fieldwise.data.threshold import Threshold
 
@@ -43,6 +44,15 @@ class SourceRows:
     """How text is read."""
     threshold: Threshold | None = None
     """The comparison that makes a click of the label, if it is a number."""
+    inferred: frozenset[str] = frozenset()
+    """Fields whose kind is inferred from training rows."""
+    index: tuple[str, ...] = ()
+    """Columns that were an index in pandas, which are no fields."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether values have no types; rows in memory have."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,10 @@ class Files:
     """Names of the columns in Parquet files, if they differ from `columns`."""
     shown: Mapping[str, Path] = field(default_factory=dict)
     """Files of the user, by the path of the file that an engine reads in its place."""
+    inferred: frozenset[str] = frozenset()
+    """Fields whose kind is inferred from training rows."""
+    index: tuple[str, ...] = ()
+    """Columns that were an index in pandas, which are no fields."""
 
     @property
     def is_text(self) -> bool:
@@ -115,19 +129,28 @@ class Source(Settings):
         return self.values()
 
 
-def rules_of(rows: SourceRows | Files, source: Source) -> dict[str, Rule]:
-    """Returns a rule per field: the source's, overridden by the user's, with column and minimum count set."""
+def rules_of(rows: SourceRows | Files, source: Source, split: SplitRule | None = None) -> dict[str, Rule]:
+    """Returns a rule per field: the source's, overridden by the user's, with column and minimum count set.
+
+    The column of a split by column is no field unless the settings name it.
+    """
     strange = [name for name in source.fields if name not in rows.fields]
     if strange:
         raise DataError(unknown("data.fields", strange[0], rows.fields))
-    chosen = {name: _override(rows.rules.get(name, Rule()), source.fields.get(name, Rule())) for name in rows.fields}
-    return {
-        name: rule.model_copy(update={"column": rule.column or name, "min_count": rule.min_count or source.min_count})
-        for name, rule in chosen.items()
+    chosen = {
+        name: override_rule(rows.rules.get(name, Rule()), source.fields.get(name, Rule())) for name in rows.fields
     }
+    if isinstance(split, ColumnSplit) and split.column not in source.fields:
+        chosen.pop(split.column, None)  # it determines the split and is not an input
+    return {name: complete_rule(name, rule, source) for name, rule in chosen.items()}
 
 
-def _override(own: Rule, given: Rule) -> Rule:
-    """Returns the source's rule with the keys that the user set."""
+def complete_rule(name: str, rule: Rule, source: Source) -> Rule:
+    """Returns the rule with column and minimum count set."""
+    return rule.model_copy(update={"column": rule.column or name, "min_count": rule.min_count or source.min_count})
+
+
+def override_rule(own: Rule, given: Rule) -> Rule:
+    """Returns the source's or inferred rule with the keys that the user set."""
     changes = {key: getattr(given, key) for key in given.model_fields_set}
     return own.model_copy(update={key: value for key, value in changes.items() if value is not None})

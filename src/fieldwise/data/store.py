@@ -21,6 +21,7 @@ from fieldwise.core.records import first_problem
 from fieldwise.core.schema import Schema
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.info import FORMAT, INFO, validate_info
+from fieldwise.data.kinds.check import KINDS, Check
 from fieldwise.data.split import SPLITS
 from fieldwise.data.vocabulary import Vocabulary
 
@@ -112,6 +113,19 @@ class Dataset(Shown):
     def test(self) -> Split:
         """Rows for the final evaluation."""
         return self._split("test")
+
+    @cached_property
+    def kinds(self) -> Check | None:
+        """What each raw column is, and why; None for a folder of an earlier version."""
+        try:
+            return Check.model_validate(read_json(self.folder / KINDS))
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            why = first_problem(error)
+        except (OSError, ValueError) as error:
+            why = str(error)
+        raise DataError(f"'{self.folder / KINDS}' is damaged ({why}). Prepare the dataset again.")
 
     @cached_property
     def encoder(self) -> Encoder:

@@ -15,7 +15,6 @@ from fieldwise.data.cells import NULLS, Cells, has_decimal_commas
 from fieldwise.data.convert import integers
 from fieldwise.data.dataframes import unnamed_index_columns
 from fieldwise.data.files import Format, find, format_of, parquet_columns, parquet_sample, sizes
-from fieldwise.data.infer import infer
 from fieldwise.data.json_lines import json_batches, json_schema
 from fieldwise.data.rules import Rule, is_list, plain
 from fieldwise.data.source import BadRows, Files, Source
@@ -75,13 +74,14 @@ class Table(Source):
         cells = Cells(nulls=self.nulls, decimal=decimal, trim=layout is not None and layout.spaced)
         label, threshold = label_of(self.label, sample.column_names)
         _check_label(label, sample.column_names, paths[0] if layout and layout.header else None)
-        fields, rules = choose(cleaned(sample, cells), label, self.only, self.ignore, self.fields)
+        sample = cleaned(sample, cells)
+        fields = choose(sample, label, self.only, self.ignore, self.fields)
         return Files(
             paths=paths,
             columns=tuple(sample.column_names),
             fields=fields,
             label=label,
-            rules=rules,
+            rules={},
             delimiter=layout.delimiter if layout else None,
             header=not self.header,
             bad_rows=self.bad_rows,
@@ -91,6 +91,8 @@ class Table(Source):
             is_json=found == "json",
             cells=cells,
             threshold=threshold,
+            inferred=inferred_fields(fields, self.fields),
+            index=index_columns(sample),
         )
 
     def _typed_sample(self, paths: tuple[Path, ...], found: Format) -> pa.Table:
@@ -130,8 +132,8 @@ def _check_label(label: str, names: Sequence[str], path: Path | None) -> None:
 
 def choose(
     sample: pa.Table, label: str, only: tuple[str, ...], ignore: tuple[str, ...], fields: dict[str, Rule]
-) -> tuple[tuple[str, ...], dict[str, Rule]]:
-    """Returns the fields of a table and their inferred rules, before the user's rules override them."""
+) -> tuple[str, ...]:
+    """Returns the names of the columns and second fields that may become fields, in order."""
     names = sample.column_names
     wanted = [label, *only, *ignore, *(rule.column for rule in fields.values() if rule.column)]
     known = set(names)
@@ -140,16 +142,24 @@ def choose(
         raise DataError(unknown("data", strange[0], names))
     extra = [name for name, rule in fields.items() if rule.column]  # second fields of a column
     left_out = {label, *ignore}
-    index = [*unnamed_index_columns(sample.schema), *_row_numbers(sample)]
+    index = index_columns(sample)
     chosen = [*(only or (name for name in names if name not in index)), *extra]
     kept = tuple(dict.fromkeys(name for name in chosen if name not in left_out))
     if not kept:
         raise DataError(f"No field is left besides the label '{label}'. Allowed: 1 or more. List columns in data.only.")
     columns = {name: rule.column for name, rule in fields.items()}
     _check_types({name: sample.schema.field(columns.get(name) or name).type for name in kept})
-    # text with several values is not a number
-    split = {name for name, rule in fields.items() if rule.separator is not None}
-    return kept, {name: infer(name, sample[columns.get(name) or name]) for name in kept if name not in split}
+    return kept
+
+
+def inferred_fields(names: tuple[str, ...], given: dict[str, Rule]) -> frozenset[str]:
+    """Returns the fields whose kind the settings do not determine."""
+    return frozenset(name for name in names if not {"kind", "separator"} & given.get(name, Rule()).model_fields_set)
+
+
+def index_columns(sample: pa.Table) -> tuple[str, ...]:
+    """Returns the columns that were an index in pandas, which are no fields."""
+    return (*unnamed_index_columns(sample.schema), *_row_numbers(sample))
 
 
 def _row_numbers(sample: pa.Table) -> list[str]:

@@ -4,6 +4,7 @@ A run folder is readable without the library:
 
     settings.toml                     resolved settings, with every budget and seed of the run
     dataset/                          encoded rows, schema, vocabularies
+    kinds.json                        what each raw column is, and why
     seed-0/pretrain/                  the full model
     seed-0/search/<budget>/           mask.json, the searched compact model, its trace
     seed-0/retrain/<budget>/          record.json: one line of the results table
@@ -28,6 +29,7 @@ from fieldwise.core.records import RunRecords
 from fieldwise.core.registry import name_of
 from fieldwise.core.watcher import Watcher, Watchers
 from fieldwise.data import SOURCES
+from fieldwise.data.kinds.check import KINDS
 from fieldwise.data.prepare import prepare as prepare_rows
 from fieldwise.data.store import Dataset
 from fieldwise.pipeline.folder import Job, check_stages, with_earlier
@@ -58,6 +60,10 @@ def dataset_of(settings: RunSettings, out: Path, watcher: Watcher) -> Dataset:
     data = Dataset.open(given) if given else prepare(settings, out / "dataset", watcher)
     for line in notes(data.info):
         watcher.note(line)
+    if data.kinds is not None:
+        write_json(out / KINDS, data.kinds.to_json())
+        if data.kinds.is_inferred:
+            watcher.show(data.kinds.view())
     return data
 
 

@@ -15,8 +15,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+from rich.table import Table
 from rich.text import Text
 
+from fieldwise.core.display import View, printable
 from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
 from fieldwise.reports.notebook import Cell, in_notebook
@@ -44,6 +46,11 @@ class Bars(Watcher):
     def note(self, text: str) -> None:
         """Prints the line."""
         self.line(text)
+
+    def show(self, view: View) -> None:
+        """Prints the table and the lines."""
+        self._clear()
+        show_view(self._console, view)
 
     def rows(self, what: str, done: int, total: int | None) -> None:
         """Moves the bar of a preparation."""
@@ -73,6 +80,16 @@ class Bars(Watcher):
     def line(self, text: str) -> None:
         """Prints a line above the bar."""
         self._console.print(text, soft_wrap=True)
+
+
+def show_view(console: Console, view: View) -> None:
+    """Prints a view: its table, and then its lines, which stay in sight below a long table."""
+    grid = Table(*view.heads, title=printable(view.title), title_justify="left", box=None, padding=(0, 1, 0, 0))
+    for row in view.rows:
+        grid.add_row(*(Text(printable(cell)) for cell in row))
+    console.print(grid)
+    for line in ("", *view.lines):
+        console.print(Text(printable(line)), soft_wrap=True)
 
 
 @contextmanager

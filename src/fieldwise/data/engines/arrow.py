@@ -1,14 +1,16 @@
 """Engine for rows that a source generates: counts them in this process."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.engines.engine import LABEL, SPLIT, Engine, Preparation, field
+from fieldwise.data.engines.engine import LABEL, SPLIT, Engine, Preparation, Totals, field
 from fieldwise.data.engines.local import counted
+from fieldwise.data.engines.staging import every_nth
 from fieldwise.data.rules import numbers_of
 from fieldwise.data.source import SourceRows
 from fieldwise.data.split import RandomSplit
@@ -53,7 +55,26 @@ class ArrowRows:
         """Returns the counts of a field's raw values in training rows."""
         return counted(self._counters[index].table(), min_count, ascending)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def sample(self, every: int) -> pa.Table:
+        """Returns every n-th row."""
+        return every_nth(self.batches(), every)
+
+    def totals(self, indices: Sequence[int], min_count: int) -> dict[int, Totals]:
+        """Counts values of all rows."""
+        return {index: self._totals(index, min_count) for index in indices}
+
+    def _totals(self, index: int, min_count: int) -> Totals:
+        train = self._counters[index].table()
+        train = train.filter(pc.is_valid(train["value"]))
+        frequent = train["value"].filter(pc.greater_equal(train["count"], min_count))
+        later = unknown = 0
+        for batch in self.batches():
+            values = batch.column(field(index)).filter(pc.equal(batch.column(SPLIT), 1)).drop_null()
+            later += len(values)
+            unknown += pc.sum(pc.invert(pc.is_in(values, value_set=frequent.combine_chunks()))).as_py() or 0
+        return Totals(int(pc.sum(train["count"]).as_py() or 0), len(train), later, int(unknown))
+
+    def batches(self, parsed: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
         """Yields all rows in order, with their splits."""
         for batch, split in zip(self._source.batches(), self._splits, strict=True):
             clean = self._source.cells.clean

@@ -1,7 +1,7 @@
 """Base class of the engines, and what they return: raw rows with their split, and value counts."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -29,10 +29,26 @@ class Preparation:
     split: SplitRule
     work: Path
     progress: Progress
+    every: int = 1
+    """Stages only every n-th row: enough to look at a file."""
 
 
-class Staged(Protocol):
-    """Raw rows after reading and splitting."""
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts of one field's raw values."""
+
+    known: int
+    """Training rows that have a value."""
+    distinct: int
+    """Distinct values of the training rows."""
+    later: int
+    """Validation rows that have a value."""
+    unknown: int
+    """Validation rows whose value has fewer training rows than the minimum count."""
+
+
+class StagedFields(Protocol):
+    """Raw rows after reading and splitting, with their final fields."""
 
     rows: list[int]
     """Number of rows of train, valid and test."""
@@ -52,6 +68,19 @@ class Staged(Protocol):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields all rows in order: LABEL, SPLIT, and f0, f1, ... for the fields."""
+
+
+class Staged(StagedFields, Protocol):
+    """Raw rows after reading and splitting, before kinds are inferred: one field per raw column."""
+
+    def batches(self, parsed: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
+        """Yields all rows in order; text of the `parsed` fields may be dictionary arrays."""
+
+    def sample(self, every: int) -> pa.Table:
+        """Returns every n-th row, with the columns of `batches`; the same rows in every engine."""
+
+    def totals(self, indices: Sequence[int], min_count: int) -> dict[int, "Totals"]:
+        """Counts the values of some fields in all rows of the source, even if only every n-th row is staged."""
 
 
 class Engine(Settings):

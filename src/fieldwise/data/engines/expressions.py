@@ -1,7 +1,7 @@
 """Reads, splits and counts rows with ibis expressions shared by all engines; each engine adds a small session."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either
 from fieldwise.data.engines.columns import as_number, cleaned, columns_of, over_threshold
-from fieldwise.data.engines.engine import LABEL, SPLIT, Preparation, field
+from fieldwise.data.engines.engine import LABEL, SPLIT, Preparation, Totals, field
 from fieldwise.data.engines.local import LocalCounts
 from fieldwise.data.engines.readable import readable
 from fieldwise.data.engines.session import ROW, Session
 from fieldwise.data.engines.splits import check_assigned, files_of_splits, split_index
-from fieldwise.data.engines.staging import BATCH, read_batches, spool
+from fieldwise.data.engines.staging import BATCH, every_nth, read_batches, spool
 from fieldwise.data.source import Files
 from fieldwise.data.split import ColumnSplit
 
@@ -31,9 +31,9 @@ class EngineRows:
 
     def __init__(self, session: Session, plan: Preparation) -> None:
         self._session, self._work = session, plan.work
-        # parsing numbers and times in text is slow, so a batch parses each distinct text once
-        self._parsed = [field(i) for i, rule in enumerate(plan.rules.values()) if rule.kind != "category"]
         self._folders: list[Path] = []
+        self._sources: list[ir.Table] = []
+        self._every, self._passes = plan.every, 0
         files = plan.rows if isinstance(plan.rows, Files) else spool(plan.rows, plan.work)
         shown: dict[str, Path] = {}
         for index, part in enumerate(files_of_splits(files, plan.split)):
@@ -43,7 +43,10 @@ class EngineRows:
             table = session.read(part)
             split, self.untimed = split_index(table, part, index, plan, session)
             self._folders.append(plan.work / f"rows-{index}")
-            session.write(_select(table, part, plan, split), self._folders[-1], ordered=True)
+            self._sources.append(_select(table, part, plan, split))
+            rows = self._sources[-1]
+            rows = rows.filter(rows[ROW] % plan.every == 0) if plan.every > 1 else rows
+            session.write(rows, self._folders[-1], ordered=True)
         self.skipped = self._check_bad_rows(files, shown)
         found = self._count(SPLIT)
         self.rows = [found.get(i, 0) for i in range(3)]
@@ -71,10 +74,41 @@ class EngineRows:
         yield from read_batches(folder)
         shutil.rmtree(folder)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self, parsed: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
         """Yields all rows in order."""
         for folder in self._folders:
-            yield from read_batches(folder, self._parsed)
+            yield from read_batches(folder, [field(index) for index in parsed])
+
+    def sample(self, every: int) -> pa.Table:
+        """Returns every n-th row of each split's files."""
+        return pa.concat_tables(every_nth(read_batches(folder), every) for folder in self._folders)
+
+    def totals(self, indices: Sequence[int], min_count: int) -> dict[int, Totals]:
+        """Counts values with one query per field; reads the source once more if only some of its rows are staged."""
+        folders = self._folders
+        if self._every > 1 and indices:
+            self._passes += 1
+            folders = [self._work / f"all-{self._passes}-{index}" for index in range(len(self._sources))]
+            chosen = [SPLIT, *(field(index) for index in indices)]
+            for rows, folder in zip(self._sources, folders, strict=True):
+                self._session.write(rows.select(*chosen), folder, ordered=False)
+        return {index: self._totals(folders, field(index), min_count) for index in indices}
+
+    def _totals(self, folders: list[Path], name: str, min_count: int) -> Totals:
+        tables = [self._session.scan(folder, (SPLIT, name)) for folder in folders]
+        rows = tables[0] if len(tables) == 1 else ibis.union(*tables)
+        rows = rows.filter(rows[name].notnull())
+        values = rows.group_by(name).agg(
+            train=(rows[SPLIT] == 0).cast("int64").sum(), later=(rows[SPLIT] == 1).cast("int64").sum()
+        )
+        counted = values.agg(
+            known=values.train.sum(),
+            distinct=(values.train > 0).cast("int64").sum(),
+            later=values.later.sum(),
+            unknown=ibis.ifelse(values.train < min_count, values.later, 0).sum(),
+        )
+        (found,) = self._execute(counted, "totals").to_pylist()
+        return Totals(**{key: int(value or 0) for key, value in found.items()})
 
     def _count(self, column: str) -> dict[Any, int]:
         """Returns the count of each value, null first; at most 1,000, since a wrong label may be unique per row."""

@@ -1,9 +1,10 @@
 """Parquet files between a source, an engine and this process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -34,17 +35,29 @@ def spool(rows: SourceRows, folder: Path) -> Files:
     )  # fmt: skip
 
 
-def read_batches(folder: Path, repeated: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+def read_batches(
+    folder: Path, repeated: Sequence[str] = (), columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yields the rows of Parquet files in order; columns of `repeated` text become dictionary arrays."""
     for path in sorted(folder.glob("*.parquet")):
         flat = {column.name for column in pq.read_schema(path) if not pa.types.is_nested(column.type)}
         repeated = [name for name in repeated if name in flat]
         # pre_buffer would keep all data in memory until the last row; a buffer size reads columns in chunks
         with pq.ParquetFile(path, read_dictionary=repeated, pre_buffer=False, buffer_size=1 << 20) as file:
-            first = next(file.iter_batches(2048), None)
+            first = next(file.iter_batches(2048, columns=columns), None)
             if first is not None:
                 width = max(1, first.nbytes // len(first))
-                yield from file.iter_batches(max(1, min(BATCH, BATCH_BYTES // width)))
+                yield from file.iter_batches(max(1, min(BATCH, BATCH_BYTES // width)), columns=columns)
+
+
+def every_nth(batches: Iterable[pa.RecordBatch], every: int) -> pa.Table:
+    """Returns every n-th row of batches, the first included."""
+    taken: list[pa.RecordBatch] = []
+    done = 0
+    for batch in batches:
+        taken.append(batch if every == 1 else batch.take(pa.array(np.arange(-done % every, len(batch), every))))
+        done += len(batch)
+    return pa.Table.from_batches(taken)
 
 
 def check_same_columns(files: Files) -> None:

@@ -1,0 +1,60 @@
+"""Looks at a table before anything is prepared: the kind of every column, why, and what is suspicious."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fieldwise.core.errors import DataError
+from fieldwise.data.engines.engine import Auto, Engine, Preparation, Progress
+from fieldwise.data.frame import Frame
+from fieldwise.data.kinds.check import Check
+from fieldwise.data.kinds.choose import Candidates, choose_fields
+from fieldwise.data.kinds.describe import described
+from fieldwise.data.kinds.sampling import stride
+from fieldwise.data.labels import clicks_of
+from fieldwise.data.source import Files, Source, rules_of
+from fieldwise.data.split import RandomSplit, SplitRule
+from fieldwise.data.table import Table
+
+
+def check(
+    rows: Any,
+    label: str | None = None,
+    *,
+    split: SplitRule | None = None,
+    engine: Engine | None = None,
+    progress: Progress = lambda *_: None,
+    **settings: Any,
+) -> Check:
+    """Returns what each column is, why, and what is suspicious: a leak of the label, a row number, a constant.
+
+    `rows` are a dataframe or other rows in memory, the path of a file, or a source. Further settings are those of
+    `fw.data.Frame` or `fw.data.Table`, such as `positive` or `ignore`. Reads about 100,000 rows of a large table.
+    """
+    source = _source(rows, label, settings)
+    split, opened = split or RandomSplit(), source.open()
+    if isinstance(opened, Files):
+        opened = replace(opened, bad_rows="skip")
+    rules = rules_of(opened, source, split)
+    every = stride(opened)
+    with tempfile.TemporaryDirectory(prefix="fieldwise-check-") as work:
+        staged = (engine or Auto()).stage(Preparation(opened, rules, split, Path(work), progress, every))
+        clicks = clicks_of(staged, opened.label, opened.positive)
+        given = Candidates(staged, opened, source, rules, clicks, is_sample=True)
+        return described(given, choose_fields(given, progress), _name(source))
+
+
+def _source(rows: Any, label: str | None, settings: dict[str, Any]) -> Source:
+    if isinstance(rows, Source):
+        return rows
+    if label is None:
+        raise DataError("No label is named. Allowed: the name of the column with the clicks. Set label.")
+    if isinstance(rows, str | Path):
+        return Table(raw=Path(rows), label=label, **settings)
+    return Frame(frame=rows, label=label, **settings)
+
+
+def _name(source: Source) -> str:
+    raw = getattr(source, "raw", None)
+    return type(source).__name__ if raw is None else Path(raw).name

@@ -1,0 +1,29 @@
+"""Staged rows with other fields than they were staged with: several of one column, or none."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from fieldwise.data.engines.engine import LABEL, SPLIT, Staged, field
+from fieldwise.data.rules import Rule
+
+
+class Selected:
+    """Some fields of staged rows, in a new order; `places` are the indices of their staged columns."""
+
+    def __init__(self, staged: Staged, rules: Sequence[Rule], places: Sequence[int]) -> None:
+        self._staged, self._places = staged, places
+        # parsing numbers and times in text is slow, so a batch parses each distinct text once
+        self._parsed = sorted({place for place, rule in zip(places, rules, strict=True) if rule.kind != "category"})
+        self.rows, self.labels = staged.rows, staged.labels
+        self.skipped, self.untimed = staged.skipped, staged.untimed
+
+    def counts(self, index: int, min_count: int, ascending: bool) -> Iterator[pa.RecordBatch]:
+        """Yields the counts of a field's raw values in training rows."""
+        return self._staged.counts(self._places[index], min_count, ascending)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields all rows in order: LABEL, SPLIT, and f0, f1, ... for the fields."""
+        for batch in self._staged.batches(self._parsed):
+            columns = {field(i): batch.column(field(place)) for i, place in enumerate(self._places)}
+            yield pa.record_batch({LABEL: batch.column(LABEL), SPLIT: batch.column(SPLIT), **columns})

@@ -1,0 +1,1 @@
+"""Infers the kind of each raw column from its values in training rows, then from its type, then from its name."""

@@ -1,0 +1,59 @@
+"""How well groups of rows predict the label on rows that did not count them: the evidence for categories or bins."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+SMOOTHINGS: Final = (2.0, 20.0, 200.0)
+"""Rows at the mean click rate that are added to each group; the best is used, for categories and bins alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Click rates that one half of the rows predicts for the other."""
+
+    losses: NDArray[np.float64]
+    """(rows,): log loss of each row."""
+    rates: NDArray[np.float64]
+    """(rows,): predicted click rate of each row."""
+
+    @property
+    def loss(self) -> float:
+        """Mean log loss."""
+        return float(self.losses.mean())
+
+    def better_than(self, other: "Predicted") -> float:
+        """Returns by how many standard errors the mean log loss is lower than the other's; negative if it is higher."""
+        gains = other.losses - self.losses
+        error = float(gains.std()) / max(1.0, len(gains)) ** 0.5
+        return float(gains.mean()) / error if error > 0 else 0.0
+
+
+def predict(groups: NDArray[np.int64], clicks: NDArray[np.float64]) -> Predicted:
+    """Predicts the clicks of even rows from the odd rows and the reverse, by the smoothed click rate of each group."""
+    found = [_predict(groups, clicks, smoothing) for smoothing in SMOOTHINGS]
+    return min(found, key=lambda one: one.loss)
+
+
+def _predict(groups: NDArray[np.int64], clicks: NDArray[np.float64], smoothing: float) -> Predicted:
+    size = int(groups.max(initial=0)) + 1
+    rates = np.empty(len(clicks))
+    for half in (0, 1):
+        seen, clicked = groups[1 - half :: 2], clicks[1 - half :: 2]
+        mean = (clicked.sum() + 0.5) / (len(clicked) + 1)
+        counts, sums = np.bincount(seen, minlength=size), np.bincount(seen, clicked, minlength=size)
+        rates[half::2] = ((sums + smoothing * mean) / (counts + smoothing))[groups[half::2]]
+    losses = -np.log(np.where(clicks > 0, rates, 1 - rates))
+    return Predicted(losses, rates)
+
+
+def auc(rates: NDArray[np.float64], clicks: NDArray[np.float64]) -> float:
+    """Returns the area under the ROC curve; ties count half."""
+    _, places = np.unique(rates, return_inverse=True)
+    positive, total = np.bincount(places, clicks), np.bincount(places)
+    negative = total - positive
+    pairs = positive.sum() * negative.sum()
+    below = np.cumsum(negative) - negative
+    return float((positive * (below + negative / 2)).sum() / pairs) if pairs else 0.5

@@ -1,0 +1,53 @@
+"""What may be wrong with a column, in plain words."""
+
+from typing import Final
+
+import numpy as np
+
+from fieldwise.data.kinds import names
+from fieldwise.data.kinds.column import Column
+from fieldwise.data.kinds.evidence import Predicted, auc, predict
+from fieldwise.data.kinds.infer import Found
+from fieldwise.data.kinds.numbers import best_bins
+from fieldwise.data.kinds.texts import has_spaced_numbers, numbers_in, without_text
+from fieldwise.data.kinds.times import times_in
+
+LEAK: Final = 0.95
+"""From this AUC on, a column alone may contain the label."""
+MOSTLY: Final = 0.5
+"""From this fraction of unknown values on, a column says little about later rows."""
+_LEFT_OUT: Final = {
+    "unique": "nearly unique, which says nothing about new rows",
+    "constant": "constant",
+    "weight": "looks like a weight of rows, which is no property of them",
+}
+
+
+def suspects_of(column: Column, found: Found, unknown: float | None) -> tuple[str, ...]:
+    """Returns one sentence per suspicion; `unknown` is the fraction of unknown values in validation rows."""
+    texts: list[str] = []
+    if found.kind in _LEFT_OUT:
+        state = "left out" if not found.rules or found.kind == "constant" else "kept, since the settings name it"
+        texts.append(f"{_LEFT_OUT[found.kind]}: {state}")
+    alone = auc(_prediction(column).rates, column.clicks) if len(column.clicks) else 0.5
+    if alone >= LEAK:
+        texts.append(f"alone, it predicts the label with AUC {alone:.4f}: does it contain the label?")
+    if unknown is not None and unknown >= MOSTLY and found.rules:
+        texts.append(f"{unknown:.0%} of the validation rows have values that training rows do not have")
+    if has_spaced_numbers(column):
+        texts.append("text that is numbers with spaces")
+    if found.kind != "time" and column.distinct > 1 and times_in(column) is not None:
+        texts.append("looks like a time")
+    if found.kind == "number" and names.may_be_weight(column.name):
+        texts.append("may be a weight of rows: if it is, leave it out")
+    return tuple(texts)
+
+
+def _prediction(column: Column) -> Predicted:
+    """Returns the better of the predictions as a category and, for numbers, in bins."""
+    category = predict(column.groups, column.clicks)
+    only_numbers = without_text(column)
+    numbers = numbers_in(only_numbers) if column.distinct > 2 else None
+    if numbers is None or not np.isfinite(numbers).all():
+        return category
+    return min(category, best_bins(only_numbers, numbers), key=lambda one: one.loss)
