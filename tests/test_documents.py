@@ -198,6 +198,12 @@ def test_every_table_entry_is_a_documented_settings_class(table: dict[str, str])
             assert field.description, f"{name}.{key} has no docstring"
 
 
+def test_no_test_file_is_imported_by_another() -> None:
+    """What several need is in conftest.py or a module of helpers."""
+    pattern = re.compile(r"^\s*(?:from|import) tests[\w.]*\.test_", flags=re.MULTILINE)
+    assert [path for path in sorted((ROOT / "tests").rglob("*.py")) if pattern.search(path.read_text("utf-8"))] == []
+
+
 def modules() -> list[Path]:
     return sorted((ROOT / "src").rglob("*.py"))
 

@@ -107,7 +107,7 @@ def test_a_comparison_that_is_stopped_ends_with_all_its_processes(
     file = tmp_path / "compare.toml"
     file.write_text(
         '[run]\nbudgets = ["8 columns"]\ndevice = "cpu"\nseeds = [0, 1, 2]\n[data]\nname = "planted"\nrows = 4000\n'
-        '[compare]\nmethods = ["ham", "uniform"]\n[pretrain]\nepochs = 20\npatience = 20\n'
+        '[compare]\nmethods = ["ham", "uniform"]\n[pretrain]\nepochs = 8\npatience = 8\n'
     )
     out = tmp_path / "out"
     assert stopped(number, "1 of 9", "compare", file, "--out", out, "--jobs", jobs) == (code, RESUMES)

@@ -23,7 +23,7 @@ from fieldwise.data.times import parse_times
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.reports.dataset import field_rows, notes
 from tests.data.small_files import assert_same_dataset, quiet, spark
-from tests.data.test_time_forms import NOT_TIMES, TEXTS
+from tests.data.times_in_text import NOT_TIMES, TEXTS
 
 ROWS = 400
 ORDER = np.random.default_rng(0).permutation(ROWS)

@@ -21,7 +21,7 @@ from fieldwise.models.factory_model import FactoryModel
 from fieldwise.pruning.inside import draws
 from fieldwise.pruning.narrow import Scatter
 from tests.models.factories import FACTORIES, Deep, deep, named, reading
-from tests.models.test_factory import LISTS, PLAIN, mask_for, model_of
+from tests.models.factory_models import LISTS, PLAIN, mask_for, model_of
 
 
 def stored(name: str, schema: fw.Schema, folder: Path) -> FactoryModel:

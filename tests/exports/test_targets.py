@@ -136,7 +136,7 @@ def test_triton_makes_no_batches_of_lists(tmp_path: Path) -> None:
 def test_every_target_of_the_command_line_is_written(served: Path, tmp_path: Path) -> None:
     names = sorted(path.name for target in Target for path in export_to(target, served, tmp_path / target).paths)
     assert names == [
-        "config.pbtxt", "deepctr.json", "fuxictr_flat.json", "model.onnx", "model.onnx", "model.pt2",
+        "config.pbtxt", "deepctr.json", "folder", "fuxictr_flat.json", "model.onnx", "model.onnx", "model.pt2",
         "torcheasyrec.config", "torchrec.json", "torchrec.safetensors", "widths.json",
     ]  # fmt: skip
     assert not [path for path in tmp_path.rglob("*") if "partial" in path.name]

@@ -17,30 +17,11 @@ from fieldwise.core.mask import Mask
 from fieldwise.models.check import check_model
 from fieldwise.models.compact import compact
 from fieldwise.models.factory import Factory, factory_of
-from fieldwise.models.factory_model import FactoryModel
 from fieldwise.pruning.inside import draws
 from tests.models.factories import FACTORIES, Deep, Named, bare, deep, named, tied
+from tests.models.factory_models import LISTS, PLAIN, mask_for, model_of
 
-LISTS = fw.Schema((fw.Field("user", 30), fw.Field("gender", 2), fw.Field("genres", 9, length=3)))
-PLAIN = fw.Schema.of(user=30, gender=2, item=12)
 CASES = [(name, schema) for name in FACTORIES for schema in (PLAIN, LISTS) if name != "stacked" or schema is PLAIN]
-
-
-def model_of(build: Any, schema: fw.Schema = PLAIN) -> FactoryModel:
-    """A model with weights far from their initial values."""
-    model = factory_of(build)().new(schema)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.3)
-    return model.eval()
-
-
-def mask_for(model: FactoryModel) -> Mask:
-    """Half of the columns, none of the first field's."""
-    values = np.arange(model.layout.columns) % 2
-    if len(model.layout.widths) > 1:
-        values[: model.layout.widths[0]] = 0
-    return Mask.of(model.layout, values)
 
 
 @pytest.mark.parametrize(("name", "schema"), CASES)

@@ -21,7 +21,7 @@ from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
-from tests.searches.test_searches import small
+from tests.searches.small_searches import small
 
 KEEPS_ALL = ("autodim", "mde", "optembed", "pep", "uniform", "race")
 """Searches that keep all first-order weights while there is room; the race's entrants are uniform and magnitude."""

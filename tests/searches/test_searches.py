@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
@@ -14,35 +14,18 @@ from fieldwise.core.budget import Budget
 from fieldwise.core.errors import BudgetError, DataError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
-from fieldwise.core.registry import resolve
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.searches import HAM, SAM, SEARCHES
-from fieldwise.searches.gated import Gated, Stage
+from fieldwise.searches.gated import Stage
 from fieldwise.searches.random import Random
-from fieldwise.searches.search import Search, SearchResult, search
+from fieldwise.searches.search import SearchResult, search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.task import Task
+from tests.searches.small_searches import small
 
-FAST: dict[str, dict[str, Any]] = {
-    "autodim": {"epochs": 2, "batch": 256, "candidates": (1, 2, 4)},
-    "optembed": {"epochs": 2, "batch": 256, "evolution": {"generations": 2, "mutations": 3, "crossovers": 3}},
-    "pep": {"epochs": 3, "batch": 256, "threshold": -5, "speed": 50},
-    "rounds": {"rounds": 3, "batch": 256},
-    "race": {"entrants": {"magnitude": {}, "uniform": {}}, "retrain": {"batch": 256, "epochs": 1}},
-}
-"""Settings for searches that train, to end within a second."""
 BUDGETS = [Budget.columns(7), Budget.parameters(1500), Budget.bytes(6000, "float16"), Budget.percent(40)]
-
-
-def small(name: str) -> Search:
-    """A search that ends within a second."""
-    cls = resolve("search", SEARCHES, name)
-    fast = {"epochs": 2, "batch": 256} if issubclass(cls, Gated) else FAST.get(name, {})
-    found = cls(**fast)
-    assert isinstance(found, Search)
-    return found
 
 
 @pytest.mark.parametrize("name", SEARCHES)
