@@ -52,6 +52,7 @@ def compare(
     started, watcher = time.monotonic(), watcher or Watcher()
     with exclusive(out):  # worker processes run under this lock
         work = _open(settings, out, watcher)
+        settings = work.settings
         units = list(_units(settings, out))
         limit = None if minutes is None else started + 60 * minutes
         with closing(outcomes(work, units, jobs, limit)) as ended:
@@ -75,6 +76,7 @@ def _open(settings: CompareSettings, out: Path, watcher: Watcher) -> Work:
     shared = settings.shared
     choose_device(shared.run.device)
     data = dataset_of(shared, out, watcher)
+    settings = settings.fitted(data)
     for pair in settings.runs:
         check_stages(job_of(settings, out, pair), data)
     write_text(out / "settings.toml", tomli_w.dumps(settings.values()))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from pydantic import Field
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.registry import Trusted, unknown
 from fieldwise.core.settings import Settings, Values, tables_from, validate
+from fieldwise.data.store import Dataset
 from fieldwise.models import MODELS
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.searches import SEARCHES
@@ -67,6 +68,10 @@ class CompareSettings:
     def shared(self) -> RunSettings:
         """The settings of one run, for tables that all runs share."""
         return next(iter(self.runs.values()))
+
+    def fitted(self, data: Dataset) -> "CompareSettings":
+        """The settings with numbers for `auto`, chosen for the dataset's training rows."""
+        return replace(self, runs={pair: run.fitted(data) for pair, run in self.runs.items()})
 
     @classmethod
     def of(cls, given: "CompareInput") -> "CompareSettings":

@@ -96,3 +96,7 @@ class AutoIntHead(Head):
         if self.deep is not None:
             slices["deep.0.weight"] = {1: kept_fields(mask, self._common)}
         return slices
+
+    def output_bias(self) -> nn.Parameter:
+        """The bias of the output."""
+        return self.out.bias

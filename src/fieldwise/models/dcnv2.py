@@ -61,3 +61,7 @@ class DCNv2Head(Head):
             slices[f"cross.{place}.weight"] = {0: kept, 1: kept}
             slices[f"cross.{place}.bias"] = {0: kept}
         return slices
+
+    def output_bias(self) -> nn.Parameter:
+        """The bias of the output."""
+        return self.out.bias

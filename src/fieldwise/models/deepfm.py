@@ -68,3 +68,7 @@ class DeepFMHead(Head, SummedHead):
             "lift.weight": {0: torch.from_numpy(mask.indices)},
             "mlp.0.weight": {1: kept_fields(mask, self.common)},
         }
+
+    def output_bias(self) -> nn.Parameter:
+        """The bias of the output."""
+        return self.out.bias

@@ -46,3 +46,7 @@ class FMHead(Head, SummedHead):
     def slices(self, mask: Mask) -> Slices:
         """Rows of the lift are sliced by column."""
         return {"lift.weight": {0: torch.from_numpy(mask.indices)}}
+
+    def output_bias(self) -> nn.Parameter:
+        """The bias of the output."""
+        return self.bias

@@ -1,8 +1,9 @@
 """The interface of base models: settings that build a model whose columns can be gated and removed."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -28,6 +29,10 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def slices(self, mask: Mask) -> Slices:
         """The entries of each weight to keep for a mask's columns."""
+
+    def output_bias(self) -> nn.Parameter | None:
+        """The bias that is added to every logit; None, the default, if the head has none."""
+        return None
 
 
 class FieldTables(Protocol):
@@ -80,6 +85,9 @@ class CTRModel(nn.Module, ABC):
         @property
         def embedding(self) -> FieldTables:
             """The tables."""
+
+    def start_at(self, rate: float) -> None:
+        """Lets a new model predict this click rate, if it has a bias to set; a user's own module stays as it is."""
 
     @property
     @abstractmethod
@@ -149,6 +157,13 @@ class HeadModel(CTRModel):
         logits: Tensor = self.head(v)
         return logits if self.first_order is None else logits + self.first_order(ids).sum(1)
 
+    @torch.no_grad()
+    def start_at(self, rate: float) -> None:
+        """Sets the output's bias to the log-odds of a click rate, if the settings ask for it and the head has one."""
+        bias = self.head.output_bias()
+        if bias is not None and self.settings.output_bias == "log-odds":
+            bias.fill_(math.log(rate / (1 - rate)))
+
     @property
     def needs(self) -> tuple[str, ...]:
         """Fields that a prediction reads; ids of all others are ignored."""
@@ -197,6 +212,8 @@ class OwnModel(Model):
     """Width of the full model's tables, 1 to 65,536; a field with fewer ids has one column per id."""
     init: float = Field(0.01, gt=0)
     """Standard deviation of new embeddings, above 0."""
+    output_bias: Literal["log-odds", "drawn"] = "log-odds"
+    """Initial bias of the output: log-odds of the training labels, or drawn like other weights, as in the paper."""
 
     @abstractmethod
     def head(self, layout: Layout) -> Head:

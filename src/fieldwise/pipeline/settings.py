@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -19,6 +19,7 @@ from fieldwise.data.planted import Planted
 from fieldwise.data.source import Source
 from fieldwise.data.split import SPLIT_RULES as SPLIT_NAMES
 from fieldwise.data.split import RandomSplit, SplitRule
+from fieldwise.data.store import Dataset
 from fieldwise.models import MODELS
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import Factory, model_named
@@ -98,6 +99,12 @@ class RunSettings:
     def of(cls, given: "RunInput") -> "RunSettings":
         """Settings from a `RunSettings`, which is returned unchanged, from plain tables, or from a TOML file."""
         return given if isinstance(given, RunSettings) else cls.parse(tables_from(given))
+
+    def fitted(self, data: Dataset) -> "RunSettings":
+        """The settings with numbers for `auto`, chosen for the dataset's training rows."""
+        counts = data.info["rows"]["train"], data.info["splits"]["train"]["clicks"]
+        trained = {name: getattr(self, name).fitted(*counts) for name in ("pretrain", "search", "retrain")}
+        return replace(self, **trained)
 
     def values(self) -> Values:
         """Plain tables, as in a settings file; `parse` reads them back."""

@@ -119,6 +119,7 @@ def _opened(settings: RunSettings, out: Path, watcher: Watcher | None) -> Iterat
     choose_device(settings.run.device)
     with exclusive(out):
         data = dataset_of(settings, out, watcher)
+        settings = settings.fitted(data)
         job = Job(settings, out, Watchers(watcher, Journal(out)))
         check_stages(job, data)
         write_text(out / "settings.toml", tomli_w.dumps(with_earlier(settings, out).values()))

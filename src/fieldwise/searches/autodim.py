@@ -62,6 +62,7 @@ class AutoDim(Restarting, AdamSearch):
         check_smallest("autodim", budget, task.layout, tuple(int(w) for w in widths[:, 0]), task.linear)
         with randomness(task.seed, "supernet"):
             net = Supernet(task.model, task.layout, widths, self.candidates[-1]).to(task.torch_device)
+        net.body.start_at(task.click_rate)
         mixture = Mixture(self, task, net, widths)
         plan = TrainingPlan(
             stage="search",

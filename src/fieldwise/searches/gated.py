@@ -14,6 +14,7 @@ from pydantic import Field, create_model
 from torch import Tensor
 from torch.nn import functional
 
+from fieldwise.core.automatic import chosen
 from fieldwise.core.budget import Budget, BudgetText
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
@@ -107,7 +108,7 @@ class Stage:
         self._linear = budget.counted(model.linear)
         costs = torch.from_numpy(budget.costs(model.layout, self._linear)).to(task.torch_device)
         self.gate: Gate = settings.gate.build(costs, budget.limit(model.layout, self._linear))
-        steps = settings.epochs * math.ceil(len(task.train) / settings.batch)
+        steps = settings.epochs * math.ceil(len(task.train) / chosen(settings.batch))
         self.trace = Trace.over(before, self.gate.limit, settings.trace_every, steps, task.torch_device)
         self.history: list[Epoch] = []
         owners = [model.layout.owners, *([self._linear.owners] if self._linear else [])]

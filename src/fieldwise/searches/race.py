@@ -6,7 +6,7 @@ retraining each. It never reads the test rows.
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -45,6 +45,11 @@ class Race(Search):
     def all(self) -> list[Search]:
         """The searches that enter."""
         return [_search(name, values) for name, values in self.entrants.items()]
+
+    def fitted(self, rows: int, clicks: float) -> Self:
+        """The settings with numbers for `auto`, in every entrant and in the retraining."""
+        entrants = {name: _search(name, values).fitted(rows, clicks).values() for name, values in self.entrants.items()}
+        return self.model_copy(update={"entrants": entrants, "retrain": self.retrain.fitted(rows, clicks)})
 
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Search and retrain each in turn. Returns the winner before its retraining, because retraining follows."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch.nn import functional
 
+from fieldwise.core.automatic import chosen
 from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
@@ -58,7 +59,7 @@ class Rounds(TrainedSearch):
             within = replace(bound, amount=target, fits=bound.fits if last else None).within(layout, linear)
             inner = select(scores, layout, within, linear)
             mask, model = mask.then(inner), compact(model, inner)
-        steps = self.epochs * (self.rounds - 1) * math.ceil(len(task.train) / self.batch)
+        steps = self.epochs * (self.rounds - 1) * math.ceil(len(task.train) / chosen(self.batch))
         return finish(task, budget, mask, model.eval(), history=history, steps=steps)
 
     def _train(

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from fieldwise.core.budget import Budget, BudgetInput
 from fieldwise.core.display import Shown, View
@@ -20,7 +20,6 @@ from fieldwise.models.model import CTRModel, Model
 from fieldwise.searches.total import tables_budget
 from fieldwise.searches.trace import Trace
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
 
@@ -72,6 +71,10 @@ class Search(Settings, ABC):
         """This search, or those that it runs."""
         return [self]
 
+    def fitted(self, rows: int, clicks: float) -> Self:
+        """The settings with numbers for `auto`, for this many training rows and clicks."""
+        return self
+
     @abstractmethod
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Search from the task's starting model. Resumes from the folder's checkpoint if there is one."""
@@ -97,8 +100,7 @@ class Restarting(Search, ABC):
         """The initial narrow model, the same for the same seed."""
         if self.uses_pretrained:
             return compact(task.starting_model(), mask)
-        with randomness(task.seed, "weights"):
-            return task.model.fresh(task.schema, mask).to(task.torch_device)
+        return task.new_model(mask)
 
 
 def search(
@@ -124,7 +126,7 @@ def search(
     budget = Budget.parse(budget)
     check_network(settings, task.model)
     bound = tables_budget(task.model, task.schema, budget)  # raises before any work if the budget cannot be met
-    found = settings.run(task, bound, folder, watcher)
+    found = settings.fitted(*task.counts).run(task, bound, folder, watcher)
     assert bound.fits is None or bound.fits(found.mask), f"over the budget of {budget}"
     return replace(found, budget=budget)
 

@@ -1,12 +1,14 @@
 """Settings of searches that train: declared once, and handed to the training loop as `Training`."""
 
 from abc import ABC
+from typing import Self
 
 from pydantic import Field
 
+from fieldwise.core.automatic import AUTO
 from fieldwise.searches.search import Search
 from fieldwise.tables.optimizer import Method
-from fieldwise.train.plan import Precision, Training
+from fieldwise.train.plan import BatchSize, Precision, Training
 
 
 class AdamSearch(Search, ABC):
@@ -14,10 +16,14 @@ class AdamSearch(Search, ABC):
 
     epochs: int = Field(10, ge=1)
     """Passes over the training rows, at least 1."""
-    batch: int = Field(2048, ge=2)
-    """Rows per step, at least 2."""
+    batch: BatchSize = AUTO
+    """Rows per step, at least 2; auto: as in pretraining."""
     learning_rate: float = Field(1e-3, gt=0)
     """Learning rate of the weights, above 0."""
+
+    def fitted(self, rows: int, clicks: float) -> Self:
+        """The settings with a number for `auto`."""
+        return self.model_copy(update={"batch": self.training().fitted(rows, clicks).batch})
 
     def training(self) -> Training:
         """The settings that the training loop reads."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fieldwise.core.automatic import chosen
 from fieldwise.core.errors import TrainingError
 from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
@@ -93,14 +94,14 @@ class _Work:
         self._model, self._task, self._settings = model, task, settings
         self._plan, self._watcher, self._diverged = plan, watcher, diverged
         self.optimizer = Optimizer(
-            model, settings.optimizer, settings.learning_rate, settings.batch, dense=plan.every_row
+            model, settings.optimizer, settings.learning_rate, chosen(settings.batch), dense=plan.every_row
         )
         captured = plan.same_steps and self.optimizer.same_shapes and task.torch_device.type == "cuda"
         self._step = Captured(self._plain_step) if captured else self._plain_step
 
     def epoch(self, number: int) -> float:
         """Train for one pass over the training rows; returns the mean loss without the penalty."""
-        task, plan, size = self._task, self._plan, self._settings.batch
+        task, plan, size = self._task, self._plan, chosen(self._settings.batch)
         self._model.train()
         steps = math.ceil(len(task.train) / size)
         losses = torch.zeros(steps, device=task.torch_device)

@@ -2,25 +2,33 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import Field
 from torch import Tensor
 
+from fieldwise.core.automatic import AUTO, Auto, number_or_auto
 from fieldwise.core.records import Epoch, Metrics
 from fieldwise.core.settings import Settings
 from fieldwise.data.batches import Batch
 from fieldwise.tables.optimizer import Method, Optimizer
 from fieldwise.tables.state import Tensors
+from fieldwise.train.auto import batch_for, patience_for
 
 Precision = Literal["float32", "bfloat16"]
+_Batch = Annotated[int, Field(ge=2)]
+_Patience = Annotated[int, Field(ge=1)]
+BatchSize = Annotated[_Batch | Auto, number_or_auto(_Batch)]
+"""Rows per step."""
+Patience = Annotated[_Patience | Auto, number_or_auto(_Patience)]
+"""Epochs without a better validation AUC."""
 
 
 class Training(Settings):
-    """Settings of a training; the defaults are the paper's values."""
+    """Settings of a training."""
 
-    batch: int = Field(2048, ge=2)
-    """Rows per step, at least 2."""
+    batch: BatchSize = AUTO
+    """Rows per step, at least 2; auto: 64 to 2,048, by the number of training rows and clicks."""
     learning_rate: float = Field(1e-3, gt=0)
     """Learning rate of the optimizer, above 0."""
     optimizer: Method = "adam"
@@ -29,8 +37,15 @@ class Training(Settings):
     """Precision of matrix products, float32 or bfloat16. Weights and moments are always float32."""
     epochs: int = Field(50, ge=1)
     """Maximum number of passes over the training rows, at least 1."""
-    patience: int = Field(2, ge=1)
-    """Epochs without a better validation AUC before training stops, at least 1."""
+    patience: Patience = AUTO
+    """Epochs without a better validation AUC before training stops, at least 1; auto: 2 to 10, by the steps of an
+    epoch."""
+
+    def fitted(self, rows: int, clicks: float) -> Self:
+        """The settings with numbers for `auto`, for this many training rows and clicks."""
+        batch = batch_for(rows, clicks) if self.batch == AUTO else self.batch
+        patience = patience_for(rows, batch) if self.patience == AUTO else self.patience
+        return self.model_copy(update={"batch": batch, "patience": patience})
 
 
 class Stateful(Protocol):

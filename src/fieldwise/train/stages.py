@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from pydantic import Field
 
+from fieldwise.core.automatic import chosen
 from fieldwise.core.budget import Budget
 from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import SettingsError
@@ -93,16 +94,16 @@ def pretrain(
     watcher: Watcher | None = None,
 ) -> Trained[CTRModel]:
     """Train the task's full model until early stopping."""
-    settings = settings or Pretrain()
+    settings = (settings or Pretrain()).fitted(*task.counts)
     model = task.starting_model()
     regularity = settings.regularity
     place = regularity.place if regularity.strength else None
-    apart = OrthogonalSteps(regularity, model.embedding, settings.batch)
+    apart = OrthogonalSteps(regularity, model.embedding, chosen(settings.batch))
     plan = TrainingPlan(
         stage="pretrain",
         forward=row_factored(model),
         evaluate=lambda: evaluate(model, task.valid),
-        stop=early_stop(settings.patience),
+        stop=early_stop(chosen(settings.patience)),
         keep_best=True,
         penalty=(lambda: regularity.penalty(model.embedding)) if place == "loss" else None,
         every_row=place == "loss",
@@ -126,7 +127,7 @@ def retrain(
     (`Retrain.distil`). With a `Retrain.store` other than float32, the result is the stored model.
     """
     check_trained(model, "fw.search(...).model")
-    settings = settings or Retrain()
+    settings = (settings or Retrain()).fitted(*task.counts)
     task = distilled(task, settings.distil)
     small = deepcopy(model).to(task.torch_device)
     if settings.drop_first_order:
@@ -139,7 +140,7 @@ def retrain(
             stage="retrain",
             forward=row_factored(small),
             evaluate=lambda: evaluate(_in(store, small), task.valid),
-            stop=early_stop(settings.patience),
+            stop=early_stop(chosen(settings.patience)),
             keep_best=True,
             look=lambda: _fit(rounded),
             same_steps=small.same_steps,

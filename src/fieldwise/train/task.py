@@ -5,10 +5,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
 import torch
 
 from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.data.batches import Batches
 from fieldwise.data.store import Dataset, Split
@@ -59,6 +61,17 @@ class Task(Shown):
         return replace(layout, title=title, lines=(f"{self.model!r}, {start}, device {self.device}", layout.title))
 
     @property
+    def counts(self) -> tuple[int, float]:
+        """Number of training rows, and of clicks among them."""
+        return len(self.train_rows), float(self.train_rows.labels.sum(dtype=np.float64))
+
+    @property
+    def click_rate(self) -> float:
+        """Fraction of clicks among the training rows, above 0 and below 1 even if all labels are equal."""
+        rows, clicks = self.counts
+        return (clicks + 0.5) / (rows + 1)
+
+    @property
     def layout(self) -> Layout:
         """The columns of the full model."""
         return self.model.layout(self.schema)
@@ -83,10 +96,12 @@ class Task(Shown):
         """Batches of validation rows."""
         return Batches(self.valid_rows, self.torch_device)
 
-    def new_model(self) -> CTRModel:
-        """A full model with new random weights, the same for the same seed."""
+    def new_model(self, mask: Mask | None = None) -> CTRModel:
+        """A model with new random weights, the same for the same seed; with all columns unless a mask is given."""
         with randomness(self.seed, "weights"):
-            return self.model.new(self.schema).to(self.torch_device)
+            model = self.model.new(self.schema) if mask is None else self.model.fresh(self.schema, mask)
+        model.start_at(self.click_rate)
+        return model.to(self.torch_device)
 
     def starting_model(self) -> CTRModel:
         """A copy of the starting model, or a model with new random weights if there is none."""
