@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from safetensors.torch import load_file
 from fieldwise.cli.options import settings_of
 from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
 from fieldwise.core.mask import Mask
-from fieldwise.core.records import Metrics
 from fieldwise.core.settings import read_toml
 from fieldwise.data.batches import Batches
 from fieldwise.data.store import Dataset, Split
@@ -28,7 +28,7 @@ from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.report import report
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.reports.run.view import open_run
-from fieldwise.train.evaluate import evaluate
+from fieldwise.train.evaluate import evaluate, predictions
 from tests.command_line import START, cli
 
 SMALL: dict[str, Any] = {
@@ -102,7 +102,8 @@ def test_the_report_shows_every_field_and_budget(finished: Path) -> None:
 
 
 def test_settings_toml_gives_the_same_settings_back(finished: Path) -> None:
-    assert RunSettings.parse(read_toml(finished / "settings.toml")) == settings()
+    fitted = settings().fitted(Dataset.open(finished / "dataset"))
+    assert RunSettings.parse(read_toml(finished / "settings.toml")) == fitted
 
 
 def test_the_same_run_elsewhere_gives_the_same_numbers(finished: Path, tmp_path: Path) -> None:
@@ -162,13 +163,17 @@ def test_the_full_model_is_loaded_and_evaluated_once_per_seed(tmp_path: Path, mo
         loaded[folder.relative_to(tmp_path / "out").parts[1]] += 1
         return load(folder, *more, **named)
 
-    def counted_evaluate(model: CTRModel, rows: Batches | Split) -> Metrics:
-        nonlocal evaluated
-        evaluated += 1
-        return evaluate(model, rows)
+    def counted(function: Callable[[CTRModel, Batches | Split], Any]) -> Callable[[CTRModel, Batches | Split], Any]:
+        def call(model: CTRModel, rows: Batches | Split) -> Any:
+            nonlocal evaluated
+            evaluated += 1
+            return function(model, rows)
+
+        return call
 
     monkeypatch.setattr("fieldwise.exports.folder.load", counted_load)
-    monkeypatch.setattr(seed_run, "evaluate", counted_evaluate)
+    for function in (evaluate, predictions):
+        monkeypatch.setattr(seed_run, function.__name__, counted(function))
     few = {"epochs": 1}
     pipeline.run(settings(run={"seeds": [0]}, pretrain=few, search=few, retrain=few), tmp_path / "out")
     assert loaded == {"pretrain": 1, "search": 2}

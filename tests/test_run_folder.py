@@ -63,13 +63,13 @@ def test_a_stage_has_work_until_it_has_a_record(tmp_path: Path) -> None:
     job, folder = job_in(tmp_path), tmp_path / "seed-0" / "pretrain"
     with pytest.raises(RunError, match=r"the pretraining is not complete. Call `pretrain` with this folder first"):
         need(folder, "the pretraining", "pretrain")
-    assert begin(job, folder, {"seed": 0}, "pretrain")
+    assert begin(job.watcher, folder, {"seed": 0}, "pretrain")
     assert json.loads((folder / "stage.json").read_text()) == {"seed": 0}
     (folder / "checkpoint").mkdir()
     end(folder, RECORD)
     assert not (folder / "checkpoint").exists()
     (folder / "checkpoint").mkdir()
-    assert not begin(job, folder, {"seed": 0}, "pretrain"), "complete"
+    assert not begin(job.watcher, folder, {"seed": 0}, "pretrain"), "complete"
     assert not (folder / "checkpoint").exists(), "left by a process that was killed after its record"
     need(folder, "the pretraining", "pretrain")
     assert read_record(StageRecord, folder / "record.json") == RECORD

@@ -14,6 +14,7 @@ from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.comparison import Comparison
 from fieldwise.core.errors import BudgetError, RunError, SettingsError
 from fieldwise.core.settings import override, read_toml
+from fieldwise.data.store import Dataset
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.reports.run.view import open_run
@@ -88,7 +89,8 @@ def test_a_cell_is_what_a_run_of_its_own_gives(finished: Comparison, tmp_path: P
 def test_one_pretraining_serves_all_methods_and_each_method_has_a_run_folder(finished: Comparison, out: Path) -> None:
     assert len(list(out.glob("**/pretrain/record.json"))) == 2 * 2
     assert len(open_run(out / "dcnv2" / "ham").records) == 4
-    assert CompareSettings.parse(read_toml(out / "settings.toml")) == settings()
+    fitted = settings().fitted(Dataset.open(out / "dataset"))
+    assert CompareSettings.parse(read_toml(out / "settings.toml")) == fitted
 
 
 def test_the_same_command_does_nothing_twice_but_tries_failed_cells_again(finished: Comparison, out: Path) -> None:

@@ -15,7 +15,7 @@ from fieldwise.reports import write
 from fieldwise.reports.comparison.page_data import comparison_data
 from fieldwise.reports.file_names import data_name, report_name
 from fieldwise.reports.page import LIBRARIES, embedded
-from fieldwise.reports.run import dynamics, figures, headline, journal
+from fieldwise.reports.run import dynamics, figures, headline, journal, verdict
 from fieldwise.reports.run.cosines import cosines
 from fieldwise.reports.run.page_data import run_data
 from fieldwise.reports.run.view import open_run
@@ -79,8 +79,13 @@ def test_the_headline_speaks_of_the_smallest_budget_that_is_about_best(finished:
         ]
         assert {r.budget for r in headline.chosen(changed)} == {expected}
     one = [r for r in records if r.budget == "6 columns"]
-    assert f"{headline.total(one[0].full_size):,} to" in headline.sentence(one)
-    assert "mean of 2 seeds" in headline.sentence(one)
+    said = headline.sentence(one)
+    before, after = one[0].full_size, one[0].compact_size
+    tables = f"from {headline.size(before.embedding)} to {headline.size(after.embedding)} ("
+    whole = f"from {headline.size(verdict.total(before))} to {headline.size(verdict.total(after))} ("
+    assert f"the embedding tables shrink {tables}" in said
+    assert f"the whole model {whole}" in said
+    assert "Mean of 2 seeds; in parentheses: 95% intervals from the" in said
     assert headline.size(256) == "1.0 KiB"
 
 

@@ -18,11 +18,18 @@ from fieldwise.core.registry import resolve
 from fieldwise.core.settings import read_toml
 from fieldwise.data.store import Dataset, Split
 from fieldwise.models import MODELS
+from fieldwise.models.model import CTRModel
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.searches.race import Race
 from fieldwise.train.auto import batch_for, patience_for
 from fieldwise.train.plan import Training
 from fieldwise.train.task import Task
+
+
+def bias_of(model: CTRModel) -> float:
+    bias = model.head.output_bias()
+    assert bias is not None
+    return float(bias.detach())
 
 
 @pytest.mark.parametrize(
@@ -115,28 +122,23 @@ def test_a_new_model_predicts_the_click_rate(name: str, planted: Dataset) -> Non
     rows = replace(Task.of(planted, cls(width=4), device="cpu"), train_rows=Split(planted.train.ids, labels))
     model = rows.new_model().eval()
     expected = math.log((48 + 0.5) / (len(labels) - 48 + 0.5))
-    assert model.head.output_bias() is not None
-    assert float(model.head.output_bias().detach()) == pytest.approx(expected)
+    assert bias_of(model) == pytest.approx(expected)
     spread = model(torch.from_numpy(np.array(planted.train.ids[:500]))).detach()
     assert abs(float(spread.mean()) - expected) < 0.5
     drawn = replace(rows, model=cls(width=4, output_bias="drawn")).new_model()
-    assert float(drawn.head.output_bias().detach()) != pytest.approx(expected)
+    assert bias_of(drawn) != pytest.approx(expected)
 
 
 def test_one_label_only_gives_a_finite_bias(planted: Dataset) -> None:
     labels = np.ones(len(planted.train), np.uint8)
     task = replace(Task.of(planted, fw.models.FM(width=2), device="cpu"), train_rows=Split(planted.train.ids, labels))
-    bias = task.new_model().head.output_bias()
-    assert bias is not None
-    assert bool(torch.isfinite(bias).all())
+    assert math.isfinite(bias_of(task.new_model()))
 
 
 def test_every_narrow_model_starts_there_too(planted: Dataset) -> None:
     task = Task.of(planted, fw.models.FM(width=2), device="cpu")
     found = fw.search(task, fw.searches.MDE(), "8 columns").model
-    bias = found.head.output_bias()
-    assert bias is not None
-    assert float(bias.detach()) == pytest.approx(math.log(task.click_rate / (1 - task.click_rate)))
+    assert bias_of(found) == pytest.approx(math.log(task.click_rate / (1 - task.click_rate)))
 
 
 def test_an_unfitted_setting_is_our_own_bug() -> None:

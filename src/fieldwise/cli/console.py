@@ -8,22 +8,27 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fieldwise.core.baselines import BaselineRecord
 from fieldwise.core.display import printable
 from fieldwise.core.records import RunRecord
 from fieldwise.reports import dataset
-from fieldwise.reports.run import markdown
+from fieldwise.reports.run import headline, markdown, verdict
 
 if TYPE_CHECKING:
     from fieldwise.data.store import Dataset
 
 
-def show(console: Console, records: Sequence[RunRecord]) -> None:
-    """Prints the final tables of a run."""
+def show(console: Console, records: Sequence[RunRecord], baselines: BaselineRecord | None) -> None:
+    """Prints the final tables of a run, its headline and its warnings."""
     for record in records:
         title = f"Widths, budget {record.budget}, seed {record.seed}"
         table(console, title, markdown.WIDTH_HEADS, markdown.widths(record))
     table(console, "Full against compact", markdown.RESULT_HEADS, markdown.results(records))
     table(console, "Seconds per stage", markdown.SECOND_HEADS, markdown.seconds(records))
+    table(console, "Verdict", verdict.HEADS, verdict.verdict_rows(verdict.judged(records, baselines)))
+    console.print(printable(headline.sentence(headline.chosen(records), baselines)), soft_wrap=True)
+    for line in verdict.warnings(records, baselines):
+        console.print(f"Warning: {printable(line)}", soft_wrap=True)
 
 
 def describe_dataset(console: Console, data: "Dataset") -> None:

@@ -157,10 +157,11 @@ def run(
     )  # fmt: skip
     from fieldwise.pipeline import stages as pipeline
     from fieldwise.reports.file_names import report_name
+    from fieldwise.reports.run.view import open_run
 
     with watching() as (console, watcher):
         records = pipeline.run(aligned(chosen, align), out, _also(watcher, out, tensorboard))
-        show(console, records)
+        show(console, records, open_run(out).baselines)
         for ending in (".md", ".html"):
             console.print(f"Report: {out / report_name(records[0].source)}{ending}", soft_wrap=True)
 

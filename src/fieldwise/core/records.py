@@ -32,6 +32,17 @@ class Metrics(Record):
     rows: int
 
 
+class Errors(Record):
+    """Standard errors from the test rows: of a full and a compact model, and of compact minus full, row by row."""
+
+    full_auc: FiniteFloat
+    compact_auc: FiniteFloat
+    auc_change: FiniteFloat
+    full_log_loss: FiniteFloat
+    compact_log_loss: FiniteFloat
+    log_loss_change: FiniteFloat
+
+
 class Epoch(Record):
     """One pass over the training rows; number 0 is the model before the first pass."""
 
@@ -128,6 +139,8 @@ class RunRecord(Shown, Record):
     full_test: Metrics
     compact_valid: Metrics
     compact_test: Metrics
+    errors: Errors | None = None
+    """None in records of older versions, and if a label has fewer than two test rows."""
     summary: SearchSummary
     seconds: dict[str, float]
     """Per stage."""

@@ -14,7 +14,7 @@ from fieldwise.core.errors import RunError, SettingsError
 from fieldwise.core.files import write_json
 from fieldwise.core.hints import either
 from fieldwise.core.plain_files import read_json
-from fieldwise.core.records import Record, RunRecord, StageRecord, first_problem
+from fieldwise.core.records import Record, first_problem
 from fieldwise.core.settings import Values, differing, read_toml, validate
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
@@ -64,10 +64,10 @@ class Job:
         return self.seed_folder(seed) / stage / budget.slug, {**values, "budget": str(budget)}
 
 
-def begin(job: Job, folder: Path, values: Values, title: str) -> bool:
+def begin(watcher: Watcher, folder: Path, values: Values, title: str) -> bool:
     """Reports the stage to the watcher and writes `stage.json`; returns whether there is work to do."""
     done = (folder / "record.json").exists()
-    job.watcher.begin(title, done)
+    watcher.begin(title, done)
     if done:
         shutil.rmtree(
             folder / "checkpoint", ignore_errors=True
@@ -77,7 +77,7 @@ def begin(job: Job, folder: Path, values: Values, title: str) -> bool:
     return not done
 
 
-def end(folder: Path, record: StageRecord | RunRecord) -> None:
+def end(folder: Path, record: Record) -> None:
     """Marks a stage as complete, and removes its checkpoint."""
     write_json(folder / "record.json", record.to_json())
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.files import replacing, write_json
@@ -25,12 +26,13 @@ from fieldwise.pipeline.folder import Job, begin, end, need, read, read_record
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import SearchResult
 from fieldwise.searches.search import search as search_columns
-from fieldwise.train.evaluate import evaluate
+from fieldwise.train.evaluate import evaluate, metrics, predictions
 from fieldwise.train.memory import forget_peak, peak_memory
 from fieldwise.train.stages import Trained, stored_for
 from fieldwise.train.stages import pretrain as pretrain_model
 from fieldwise.train.stages import retrain as retrain_model
 from fieldwise.train.task import Task
+from fieldwise.train.uncertainty import errors
 
 
 class SeedRun:
@@ -43,7 +45,7 @@ class SeedRun:
         """Trains the full model, unless it is complete."""
         job = self._job
         folder, values = job.stage("pretrain", self._data, self._seed, job.settings.run.budgets[0])
-        if begin(job, folder, values, f"pretrain, seed {self._seed}"):
+        if begin(job.watcher, folder, values, f"pretrain, seed {self._seed}"):
             if name_of(job.settings.model, MODELS) not in MODELS:  # a user's model, which no test covers
                 check_model(job.settings.model, self._data.schema)
             forget_peak()
@@ -55,7 +57,7 @@ class SeedRun:
         """Searches one budget from the full model, unless it is complete."""
         job = self._job
         folder, values = job.stage("search", self._data, self._seed, budget)
-        if begin(job, folder, values, f"search {budget}, seed {self._seed}"):
+        if begin(job.watcher, folder, values, f"search {budget}, seed {self._seed}"):
             forget_peak()
             need(job.pretrain_folder(self._seed), f"the pretraining of seed {self._seed}", "pretrain")
             task = self._task.starting_from(self._full)
@@ -76,7 +78,7 @@ class SeedRun:
         job = self._job
         folder, values = job.stage("retrain", self._data, self._seed, budget)
         searched = job.seed_folder(self._seed) / "search" / budget.slug
-        if begin(job, folder, values, f"retrain {budget}, seed {self._seed}"):
+        if begin(job.watcher, folder, values, f"retrain {budget}, seed {self._seed}"):
             forget_peak()
             need(searched, f"the search of {budget}, seed {self._seed}", "search")
             task = self._task.starting_from(self._full)
@@ -99,12 +101,12 @@ class SeedRun:
         return load_trained(self._job.pretrain_folder(self._seed), type(self._job.settings.model))
 
     @cached_property
-    def _full_metrics(self) -> tuple[Metrics, Metrics]:
-        """Metrics of the full model on the validation and test rows."""
+    def _full_tested(self) -> tuple[Metrics, Tensor]:
+        """Validation metrics of the full model, and its logits of the test rows."""
         task, full = self._task, self._full
         if task.torch_device.type != "cpu":
             full = deepcopy(full).to(task.torch_device)
-        return evaluate(full, task.valid), evaluate(full, self._data.test)
+        return evaluate(full, task.valid), predictions(full, self._data.test)[0]
 
     def _record(self, budget: Budget, mask: Mask, small: CTRModel | StoredModel, last: StageRecord) -> RunRecord:
         """One line of the results table; only here are the test rows read."""
@@ -113,7 +115,8 @@ class SeedRun:
         searched = self._job.seed_folder(self._seed) / "search" / budget.slug
         search = read_record(StageRecord, searched / "record.json")
         assert search.summary is not None
-        full_valid, full_test = self._full_metrics
+        full_valid, full_logits = self._full_tested
+        logits, labels = predictions(small, data.test)
         return RunRecord(
             data=data.fingerprint,
             source=data.title,
@@ -128,9 +131,10 @@ class SeedRun:
             full_size=self._full.size(),
             compact_size=small.size(),
             full_valid=full_valid,
-            full_test=full_test,
+            full_test=metrics(full_logits, labels),
             compact_valid=evaluate(small, task.valid),
-            compact_test=evaluate(small, data.test),
+            compact_test=metrics(logits, labels),
+            errors=errors(full_logits, logits, labels),
             summary=search.summary,
             seconds={"pretrain": before.seconds, "search": search.seconds, "retrain": last.seconds},
             peak_memory=max(before.peak_memory, search.peak_memory, last.peak_memory),

@@ -5,6 +5,7 @@ A run folder is readable without the library:
     settings.toml                     resolved settings, with every budget and seed of the run
     dataset/                          encoded rows, schema, vocabularies
     kinds.json                        what each raw column is, and why
+    baselines/                        a constant, a logistic regression, each field alone
     seed-0/pretrain/                  the full model
     seed-0/search/<budget>/           mask.json, the searched compact model, its trace
     seed-0/retrain/<budget>/          record.json: one line of the results table
@@ -32,6 +33,7 @@ from fieldwise.data import SOURCES
 from fieldwise.data.kinds.check import KINDS
 from fieldwise.data.prepare import prepare as prepare_rows
 from fieldwise.data.store import Dataset
+from fieldwise.pipeline.baselines import baselines
 from fieldwise.pipeline.folder import Job, check_stages, with_earlier
 from fieldwise.pipeline.report import report
 from fieldwise.pipeline.seed_run import SeedRun
@@ -69,14 +71,14 @@ def dataset_of(settings: RunSettings, out: Path, watcher: Watcher) -> Dataset:
 
 def pretrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> None:
     """Trains the full model of every seed."""
-    with _opened(settings, out, watcher) as seeds:
+    with _opened(settings, out, watcher) as (_, _, seeds):
         for seed in seeds:
             seed.pretrain()
 
 
 def search(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> None:
     """Searches every budget of every seed, from the pretrained models."""
-    with _opened(settings, out, watcher) as seeds:
+    with _opened(settings, out, watcher) as (_, _, seeds):
         for seed in seeds:
             for budget in settings.run.budgets:
                 seed.search(budget)
@@ -84,7 +86,7 @@ def search(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> 
 
 def retrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> None:
     """Retrains every searched model, and evaluates each once on the test rows."""
-    with _opened(settings, out, watcher) as seeds:
+    with _opened(settings, out, watcher) as (_, _, seeds):
         for seed in seeds:
             for budget in settings.run.budgets:
                 seed.retrain(budget)
@@ -97,7 +99,8 @@ def run(settings: RunInput, out: Path | str, watcher: Watcher | None = None) -> 
     run folder. The records are those of the whole folder, results of earlier commands included.
     """
     settings, out = RunSettings.of(settings), Path(out)
-    with _opened(settings, out, watcher) as seeds:
+    with _opened(settings, out, watcher) as (job, data, seeds):
+        baselines(data, out, settings.run.device, job.watcher)
         for seed in seeds:
             seed.pretrain()
             for budget in settings.run.budgets:
@@ -110,8 +113,10 @@ def run(settings: RunInput, out: Path | str, watcher: Watcher | None = None) -> 
 
 
 @contextmanager
-def _opened(settings: RunSettings, out: Path, watcher: Watcher | None) -> Iterator[Iterator[SeedRun]]:
-    """Locks the run folder for this process, and yields the seeds.
+def _opened(
+    settings: RunSettings, out: Path, watcher: Watcher | None
+) -> Iterator[tuple[Job, Dataset, Iterator[SeedRun]]]:
+    """Locks the run folder for this process, and yields the dataset and the seeds.
 
     Checks everything that can be checked before any work, and opens or prepares the dataset.
     """
@@ -123,4 +128,4 @@ def _opened(settings: RunSettings, out: Path, watcher: Watcher | None) -> Iterat
         job = Job(settings, out, Watchers(watcher, Journal(out)))
         check_stages(job, data)
         write_text(out / "settings.toml", tomli_w.dumps(with_earlier(settings, out).values()))
-        yield (SeedRun(job, data, seed) for seed in settings.run.seeds)
+        yield job, data, (SeedRun(job, data, seed) for seed in settings.run.seeds)

@@ -15,6 +15,11 @@ ROWS = 16_384
 
 def evaluate(model: nn.Module, rows: Batches | Split, gate: Tensor | None = None) -> Metrics:
     """AUC and log loss of a model, optionally gated, on rows. Raises if a prediction is not finite."""
+    return metrics(*predictions(model, rows, gate))
+
+
+def predictions(model: nn.Module, rows: Batches | Split, gate: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Logits and labels of all rows, in order. Raises if a logit is not finite."""
     batches = rows if isinstance(rows, Batches) else Batches(rows, next(model.parameters()).device)
     logits, labels = logits_of(model, batches, gate)
     wrong = logits[~torch.isfinite(logits)]
@@ -23,7 +28,12 @@ def evaluate(model: nn.Module, rows: Batches | Split, gate: Tensor | None = None
             f"{len(wrong)} of {len(logits)} predictions are not finite, the first is {float(wrong[0])}. All must be "
             "finite: the model's training has diverged, or its weights are damaged."
         )
-    return Metrics(auc=auc(logits, labels), log_loss=log_loss(logits, labels), rows=len(batches))
+    return logits, labels
+
+
+def metrics(logits: Tensor, labels: Tensor) -> Metrics:
+    """AUC and log loss of predictions."""
+    return Metrics(auc=auc(logits, labels), log_loss=log_loss(logits, labels), rows=len(labels))
 
 
 @torch.no_grad()

@@ -27,6 +27,20 @@ const bytes = (value) => {
 };
 /* shortens long names in the middle, because they often differ at the end */
 const short = (text, length = 26) => (text.length > length ? text.slice(0, Math.ceil(length * 0.55) - 1) + "…" + text.slice(text.length - Math.floor(length * 0.45)) : text);
+/** Shortens names to at most this length so that they stay different: equal results get their number. */
+function shorts(names, length) {
+  const found = names.map((name) => short(name, length)), count = d3.rollup(found, (same) => same.length, (text) => text);
+  return found.map((text, place) => {
+    if (count.get(text) === 1) return text;
+    const number = "#" + (place + 1);
+    return short(names[place], Math.max(3, length - number.length - 1)) + " " + number;
+  });
+}
+/** A value with its interval, if it has one. */
+const withInterval = (one, sign = "") => {
+  const show = (value) => (sign && value >= 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(4);
+  return one.low === null ? show(one.value) : `${show(one.value)} (${show(one.low)} to ${show(one.high)})`;
+};
 const whole = (first, last, count = 8) => d3.ticks(first, last, Math.max(1, Math.min(count, last - first))).filter(Number.isInteger);
 /** A number format with enough digits to distinguish these values. */
 const fine = (values, least = 3) => {
@@ -144,6 +158,7 @@ function opening(kind) {
   document.getElementById("kind").textContent = kind;
   document.getElementById("made").textContent = "Made by " + data.made + ". This file is self-contained and needs no network.";
   main.append(el("p", { class: "headline", id: "headline" }, data.headline));
+  if (data.warnings?.length) main.append(el("div", { class: "notices", id: "warnings", role: "alert" }, data.warnings.length > 1 ? "Warnings:" : "Warning:", el("ul", {}, data.warnings.map((line) => el("li", {}, line)))));
   if (data.notices.length) {
     const list = el("ul", {}, data.notices.map((line) => el("li", {}, line)));
     const many = data.notices.length > 8;

@@ -81,11 +81,12 @@ function heat() {
       .concat(found[0].before.map((value, j) => ({ method: "full model", j, value })));
     const names = ["full model", ...data.methods.filter((method) => found.some((one) => one.method === method))];
     const left = Math.min(width * 0.3, 18 + 7 * d3.max(data.fields, (name) => Math.min(22, name.length)));
+    const texts = shorts(data.fields, Math.floor(left / 7.2));
     const each = (width - left) / names.length, top = d3.max(cells, (cell) => cell.value);
     return look(width, "Width of each field by method", {
       height: data.fields.length * (many ? 16 : 30) + 84, marginLeft: left, marginTop: 84, marginBottom: 6, padding: 0.04,
       x: { domain: names, label: null, axis: "top", tickSize: 0, tickRotate: -40, tickFormat: (name) => short(name, 16), labelOffset: undefined },
-      y: { domain: order, label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j], Math.floor(left / 7.2)) },
+      y: { domain: order, label: null, tickSize: 0, tickFormat: (j) => texts[j] },
       color: { type: "linear", domain: [0, top], range: [css("--mid"), css("--high")] },
       marks: [
         Plot.cell(cells, { x: "method", y: "j", fill: "value", title: (cell) => `${data.fields[cell.j]}, ${cell.method}: ${cell.value} columns` }),

@@ -7,7 +7,7 @@ const sum = (values) => d3.sum(values);
 const shades = (count) => d3.range(count).map((place) => d3.schemeTableau10[[0, 1, 4, 2, 6, 3, 5, 7, 8, 9][place % 10]]);
 
 opening("run report");
-if (data.results.length) { cards(); widths(); front(); }
+if (data.results.length) { cards(); verdict(); widths(); front(); }
 curves();
 if (data.results.length) parameters();
 searchSections();
@@ -20,20 +20,70 @@ function cards() {
   for (const budget of budgets) {
     const group = data.results.filter((result) => result.budget === budget);
     const before = mean(group.map((result) => result.full.all)), after = mean(group.map((result) => result.compact.all));
-    const change = mean(group.map((result) => result.compact.auc - result.full.auc));
+    const change = data.verdict.changes.find((one) => one.budget === budget);
     row.append(el("div", { class: "card" },
       el("h3", {}, "Budget " + budget),
       el("b", { class: "big" }, Math.round((1 - after / before) * 100) + "% smaller"),
       el("dl", {},
-        el("dt", {}, "parameters"), el("dd", {}, number(before) + " → " + number(after)),
+        el("dt", {}, "embedding"), el("dd", {}, number(mean(group.map((r) => r.full.embedding))) + " → " + number(mean(group.map((r) => r.compact.embedding)))),
+        el("dt", {}, "all parameters"), el("dd", {}, number(before) + " → " + number(after)),
         el("dt", {}, "stored"), el("dd", {}, bytes(before * 4) + " → " + bytes(after * 4)),
         el("dt", {}, "test AUC"), el("dd", {}, auc(mean(group.map((r) => r.full.auc))) + " → " + auc(mean(group.map((r) => r.compact.auc)))),
-        el("dt", {}, "change"), el("dd", {}, (change < 0 ? "−" : "+") + Math.abs(change).toFixed(4)),
+        el("dt", {}, "change"), el("dd", {}, withInterval(change.auc, "+")),
+        el("dt", {}, "test log loss"), el("dd", {}, auc(mean(group.map((r) => r.full.log_loss))) + " → " + auc(mean(group.map((r) => r.compact.log_loss)))),
+        el("dt", {}, "change"), el("dd", {}, withInterval(change.log_loss, "+")),
         el("dt", {}, "columns"), el("dd", {}, number(mean(group.map((r) => r.full.columns))) + " → " + number(mean(group.map((r) => r.compact.columns)))))));
   }
   main.append(row);
   main.append(el("p", { class: "note" }, (seeds.length > 1 ? `Means over ${seeds.length} seeds. ` : "One seed. ")
     + `The sentence above describes the smallest model whose validation AUC is within ${data.close} of the best. Stored sizes assume four bytes per parameter. The test split is read once, at the end.`));
+}
+
+/** Every model beside the baselines: a dot, and a line for its 95% interval. */
+function verdict() {
+  const { models, changes, fields } = data.verdict;
+  const node = section("verdict", "Against simple baselines", el("p", {}, "Lines are 95% intervals, from the test rows (DeLong's for AUC) and, if there are several, the seeds. "
+    + (models[0].name === "constant" ? "A constant always predicts the click rate of the training rows. The logistic regression has one weight per id of the same encoded rows, with the L2 strength of the best validation log loss." : "This run was made without baselines.")));
+  const grid = el("div", { class: "grid two" });
+  node.append(grid);
+  const names = models.map((model) => model.name), last = names.indexOf("full model");
+  const tone = (model) => (model.name === "full model" ? "var(--dropped)" : names.indexOf(model.name) > last ? "var(--kept)" : "var(--soft)");
+  for (const [key, title] of [["auc", "Test AUC: higher is better"], ["log_loss", "Test log loss: lower is better"]]) {
+    const all = models.flatMap((model) => [model[key].value, model[key].low ?? model[key].value, model[key].high ?? model[key].value]);
+    figure(grid, { id: "chart-verdict-" + key, title }, (width) => {
+      const left = Math.min(width * 0.42, 18 + 7.2 * d3.max(names, (name) => name.length)), texts = shorts(names, Math.floor(left / 7.2));
+      return look(width, title, {
+        height: names.length * 34 + 62, marginLeft: left, marginRight: 64,
+        x: { label: null, grid: true, nice: true, ticks: width < 420 ? 3 : 5, tickFormat: fine(all), insetLeft: 8 },
+        y: { domain: names, label: null, tickSize: 0, tickFormat: (name) => texts[names.indexOf(name)] },
+        marks: [
+          Plot.ruleX([models.find((model) => model.name === "full model")[key].value], { stroke: "var(--line)", strokeDasharray: "3 3" }),
+          Plot.ruleY(models.filter((model) => model[key].low !== null), { y: "name", x1: (model) => model[key].low, x2: (model) => model[key].high, stroke: tone, strokeWidth: 3, strokeLinecap: "round" }),
+          Plot.dot(models, { y: "name", x: (model) => model[key].value, r: 5, fill: tone, title: (model) => `${model.name}: ${withInterval(model[key])}` }),
+          Plot.text(models, { y: "name", x: (model) => model[key].high ?? model[key].value, text: (model) => model[key].value.toFixed(4), dx: 9, textAnchor: "start", fill: "currentColor" }),
+        ],
+      });
+    });
+  }
+  table(node, [
+    { head: "model", value: (row) => row.name, text: true },
+    { head: "test AUC", value: (row) => row.auc.value, show: (row) => withInterval(row.auc) },
+    { head: "test log loss", value: (row) => row.log_loss.value, show: (row) => withInterval(row.log_loss) },
+    { head: "embedding parameters", value: (row) => row.embedding ?? -1, show: (row) => number(row.embedding) },
+    { head: "all parameters", value: (row) => row.all ?? -1, show: (row) => number(row.all) },
+  ], models, { caption: "Verdict", mark: (row) => (row.embedding === null ? "full" : "") });
+  table(node, [
+    { head: "compact minus full, same test rows", value: (row) => row.budget, text: true },
+    { head: "test AUC", value: (row) => row.auc.value, show: (row) => withInterval(row.auc, "+") },
+    { head: "test log loss", value: (row) => row.log_loss.value, show: (row) => withInterval(row.log_loss, "+") },
+  ], changes, { caption: "Differences" });
+  if (!fields.length) return;
+  const alone = el("details", { id: "alone" }, el("summary", {}, "Test AUC of each field alone"));
+  node.append(alone);
+  table(alone, [
+    { head: "field", value: (row) => row.name, text: true },
+    { head: "test AUC of its click rates in the training rows", value: (row) => row.auc, show: (row) => auc(row.auc) },
+  ], fields, { caption: "Fields alone", sort: { column: 1, down: true } });
 }
 
 function widthRows(budget, seed) {
@@ -63,15 +113,17 @@ function widths() {
     const up = state.sort === "name" || state.sort === "place";
     return found.sort((a, b) => (up ? d3.ascending : d3.descending)(a[state.sort], b[state.sort]) || a.place - b.place);
   };
+  const shown = (length) => shorts(data.fields.map((field) => field.name), length);
   const round = (value) => (Number.isInteger(value) ? String(value) : value.toFixed(1));
   const redraw = figure(node, { id: "chart-widths", title: "Width of each field, before and after", tall: data.fields.length > 30, legend: [["full model", "var(--before)"], ["compact model", "var(--kept)"]] }, (width) => {
-    const found = rows(), names = new Map(found.map((row) => [row.place, row.name]));
+    const found = rows();
     const step = found.length > 100 ? 15 : 22, left = Math.min(width * 0.36, 16 + 7 * d3.max(found, (row) => Math.min(26, row.name.length)) || 60);
     if (!found.length) return el("p", {}, "No field name contains this text.");
+    const names = shown(Math.floor(left / 7.2));
     return look(width, "Width of each field before and after", {
       height: found.length * step + 66, marginLeft: left, marginRight: width < 520 ? 76 : 180,
       x: { label: "columns", grid: true, tickFormat: "d", ticks: whole(0, d3.max(found, (row) => row.before)), axis: found.length > 30 ? "both" : "bottom" },
-      y: { domain: found.map((row) => row.place), label: null, tickFormat: (place) => short(names.get(place), Math.floor(left / 7.2)), padding: 0.25, tickSize: 0 },
+      y: { domain: found.map((row) => row.place), label: null, tickFormat: (place) => names[place], padding: 0.25, tickSize: 0 },
       marks: [
         Plot.barX(found, { x: "before", y: "place", fill: "var(--before)", title: (row) => row.name }),
         Plot.barX(found, { x: "after", y: "place", fill: "var(--kept)", insetTop: step > 16 ? 3 : 2, insetBottom: step > 16 ? 3 : 2,
@@ -106,7 +158,7 @@ function front() {
   figure(grid, { id: "chart-front", title: "Test AUC against embedding parameters", legend: [["compact", "var(--kept)"], ["full model", "var(--dropped)"]] }, (width) => look(width, "Test AUC against embedding parameters", {
     height: 340, marginLeft: 62, marginRight: 40,
     x: { label: "embedding parameters", type: narrow ? "linear" : "log", grid: true, tickFormat: "~s", ticks: width < 640 ? 4 : 8, insetLeft: 40, insetRight: 40 },
-    y: { label: "test AUC", grid: true, nice: true, tickFormat: fine(points.map((p) => p.y)), insetTop: 18, insetBottom: 18 },
+    y: { label: "test AUC", grid: true, nice: true, tickFormat: fine(points.map((p) => p.y)), insetTop: 24, insetBottom: 30 },
     marks: [
       Plot.line(groups, { x: "x", y: "y", stroke: "var(--soft)", strokeDasharray: "4 3" }),
       Plot.ruleX(groups, { x: "x", y1: "low", y2: "high", stroke: "var(--soft)", strokeWidth: 2 }),

@@ -82,11 +82,12 @@ function dynamics() {
   const redrawNow = figure(lower, { id: "chart-moment", title: "Scores at this step, by field", legend, tall: many }, (width) => {
     const s = search;
     const left = Math.min(width * 0.36, 18 + 7 * d3.max(data.fields, (field) => Math.min(22, field.name.length)));
+    const names = shorts(data.fields.map((field) => field.name), Math.floor(left / 7.2));
     const points = s.owners.map((owner, column) => ({ owner, score: s.scores[column][moment] * s.scale, column }));
     return look(width, "Score of every column at the chosen step", {
       height: data.fields.length * (many ? 15 : 26) + 68, marginLeft: left,
       x: { label: "score", grid: true, tickFormat: "~r", ticks: width < 400 ? 4 : 6, axis: many ? "both" : "bottom", domain: d3.extent([0, ...points.map((p) => p.score)]), nice: true },
-      y: { domain: d3.range(data.fields.length), label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j].name, Math.floor(left / 7.2)) },
+      y: { domain: d3.range(data.fields.length), label: null, tickSize: 0, tickFormat: (j) => names[j] },
       marks: [
         Plot.ruleX([0], { stroke: "currentColor", strokeWidth: 1.3 }),
         Plot.tickX(d3.sort(points, (p) => s.kept[p.column]), { x: "score", y: "owner", stroke: (p) => color(s, p.column), strokeWidth: 2, strokeOpacity: 0.8, insetTop: 2, insetBottom: 2 }),
@@ -97,11 +98,12 @@ function dynamics() {
   const redrawWidths = figure(lower, { id: "chart-moment-widths", title: "Widths if the search ended at this step", tall: many, legend: [["at this step", "var(--kept)"], ["at the end", "var(--ink)"]] }, (width) => {
     const s = search, now = s.widths[moment] ?? [], end = s.widths.at(-1) ?? [];
     const left = Math.min(width * 0.36, 18 + 7 * d3.max(data.fields, (field) => Math.min(22, field.name.length)));
+    const names = shorts(data.fields.map((field) => field.name), Math.floor(left / 7.2));
     const bars = data.fields.map((_, j) => ({ j, now: now[j] ?? 0, end: end[j] ?? 0 }));
     return look(width, "Widths at the chosen step", {
       height: data.fields.length * (many ? 15 : 26) + 68, marginLeft: left, marginRight: 40,
       x: { label: "columns", grid: true, domain: [0, Math.max(1, d3.max(s.widths.flat()) ?? 1)], tickFormat: "d", ticks: whole(0, Math.max(1, d3.max(s.widths.flat()) ?? 1)), axis: many ? "both" : "bottom" },
-      y: { domain: d3.range(data.fields.length), label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j].name, Math.floor(left / 7.2)) },
+      y: { domain: d3.range(data.fields.length), label: null, tickSize: 0, tickFormat: (j) => names[j] },
       marks: [
         Plot.barX(bars, { x: "now", y: "j", fill: "var(--kept)", insetTop: 2, insetBottom: 2, title: (bar) => `${data.fields[bar.j].name}: ${bar.now} now, ${bar.end} at the end` }),
         Plot.tickX(bars, { x: "end", y: "j", stroke: "currentColor", strokeWidth: 2.5 }),
@@ -165,10 +167,11 @@ function cosines() {
   const tones = ["var(--kept)", "var(--dropped)"];
   redraw.push(figure(grid, { id: "chart-cosines-all", title: "Mean absolute cosine of every field", tall: usable.length > 30, legend: panels.map((panel, place) => [panel.label, tones[place]]) }, (width) => {
     const left = Math.min(width * 0.36, 18 + 7 * d3.max(usable, (j) => Math.min(22, data.fields[j].name.length)));
+    const names = shorts(data.fields.map((field) => field.name), Math.floor(left / 7.2));
     return look(width, "Mean absolute cosine of every field", {
       height: usable.length * (usable.length > 30 ? 15 : 26) + 68, marginLeft: left, marginRight: 40,
       x: { label: "mean |cosine|", grid: true, axis: usable.length > 30 ? "both" : "bottom", domain: [0, Math.max(0.1, d3.max(dots, (dot) => dot.value))], nice: true, ticks: 5 },
-      y: { domain: usable, label: null, tickSize: 0, tickFormat: (j) => short(data.fields[j].name, Math.floor(left / 7.2)) },
+      y: { domain: usable, label: null, tickSize: 0, tickFormat: (j) => names[j] },
       marks: [
         Plot.ruleY(usable, { stroke: "var(--line)" }),
         Plot.dot(dots, { x: "value", y: "j", r: 5, fill: (dot) => tones[dot.place], stroke: (dot) => (dot.j === chosen ? "currentColor" : "none"), strokeWidth: 2,

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from fieldwise.core.records import RunRecord, Size
+from fieldwise.core.baselines import BaselineRecord
+from fieldwise.core.records import RunRecord
+from fieldwise.reports.run.verdict import by_budget, change, judged, total
 
 CLOSE = 0.001
 """Validation AUCs within this distance of the best count as equally good in the headline."""
@@ -13,32 +15,50 @@ ITEM = 4
 
 def chosen(records: Sequence[RunRecord]) -> list[RunRecord]:
     """Returns the records of the smallest model whose validation AUC is within `CLOSE` of the best."""
-    groups: dict[str, list[RunRecord]] = {}
-    for record in records:
-        groups.setdefault(record.budget, []).append(record)
+    groups = by_budget(records)
     best = max(fmean(r.compact_valid.auc for r in group) for group in groups.values())
     good = [group for group in groups.values() if fmean(r.compact_valid.auc for r in group) >= best - CLOSE]
     return min(good, key=lambda group: fmean(total(r.compact_size) for r in group))
 
 
-def sentence(group: Sequence[RunRecord]) -> str:
-    """Describes the size and test AUC of one budget, averaged over its seeds."""
-    before = fmean(total(r.full_size) for r in group)
-    after = fmean(total(r.compact_size) for r in group)
-    full, small = (fmean(aucs) for aucs in zip(*((r.full_test.auc, r.compact_test.auc) for r in group), strict=True))
-    change = small - full
-    verdict = "the same as" if abs(change) < 5e-5 else f"{abs(change):.4f} {'above' if change > 0 else 'below'}"
-    seeds = f" (mean of {len(group)} seeds)" if len(group) > 1 else " (one seed)"
-    return (
-        f"With a budget of {group[0].budget} the model shrinks from {size(before)} to {size(after)} "
-        f"({int(before + 0.5):,} to {int(after + 0.5):,} parameters, {1 - after / before:.0%} fewer). "
-        f"Its test AUC is {small:.4f}, {verdict} the full model's {full:.4f}{seeds}."
-    )
+def sentence(group: Sequence[RunRecord], baselines: BaselineRecord | None = None) -> str:
+    """Describes sizes and test metrics of one budget, averaged over its seeds, beside the baselines."""
+    *simple, full, small = judged(group, baselines)
+    assert full.embedding is not None
+    assert full.total is not None
+    assert small.embedding is not None
+    assert small.total is not None
+    found = change(group)
+    lines = [
+        f"With a budget of {group[0].budget} the embedding tables shrink from {size(full.embedding)} to "
+        f"{size(small.embedding)} ({_fewer(full.embedding, small.embedding)}), the whole model from "
+        f"{size(full.total)} to {size(small.total)} ({_fewer(full.total, small.total)}).",
+        f"Its test AUC is {small.auc.text()}, {_against(found.auc.value)} the full model's {full.auc.value:.4f}; its "
+        f"log loss is {small.log_loss.text()}, {_against(found.log_loss.value)} the full model's "
+        f"{full.log_loss.value:.4f}.",
+    ]
+    if simple:
+        others = (
+            f"a {model.name} has AUC {model.auc.value:.4f} and log loss {model.log_loss.value:.4f}"
+            for model in reversed(simple)
+        )
+        text = ", ".join(others)
+        lines.append(f"{text[0].upper()}{text[1:]}.")
+    seeds = f"Mean of {len(group)} seeds" if len(group) > 1 else "One seed"
+    intervals = f"; in parentheses: 95% intervals from the {group[0].compact_test.rows:,} test rows"
+    both = " and the seeds" if len(group) > 1 else ""
+    lines.append(f"{seeds}{intervals + both if small.auc.error is not None else ''}.")
+    return " ".join(lines)
 
 
-def total(size: Size) -> int:
-    """Returns the number of parameters of a model."""
-    return size.embedding + size.first_order + size.dense
+def _fewer(before: float, after: float) -> str:
+    return f"{1 - after / before:.0%} fewer parameters" if before else "no parameters"
+
+
+def _against(difference: float) -> str:
+    if abs(difference) < 5e-5:
+        return "the same as"
+    return f"{abs(difference):.4f} {'above' if difference > 0 else 'below'}"
 
 
 def size(parameters: float) -> str:

@@ -5,14 +5,16 @@ from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 from typing import Final
 
+from fieldwise.core.baselines import BaselineRecord
 from fieldwise.core.records import RunRecord
+from fieldwise.reports.run import headline, verdict
 
 Cells = Sequence[object]
 _MARKS: Final = re.compile(r"[\\`*\[\]<>~&$]|(?<![^\W_])_|_(?![^\W_])")
 """Characters with a meaning in Markdown, or in HTML within it; a `_` inside a word has none."""
 
 
-def report(records: Sequence[RunRecord]) -> str:
+def report(records: Sequence[RunRecord], baselines: BaselineRecord | None = None) -> str:
     """Returns the text of a run's report: results for all budgets and seeds, then widths and times."""
     first = records[0]
     lines = [
@@ -20,6 +22,18 @@ def report(records: Sequence[RunRecord]) -> str:
         "",
         f"{len(records)} searches: budgets {', '.join(dict.fromkeys(r.budget for r in records))}; "
         f"seeds {', '.join(dict.fromkeys(str(r.seed) for r in records))}. Device: {first.device}.",
+        "",
+        plain(headline.sentence(headline.chosen(records), baselines)),
+        "",
+        *(f"- **Warning.** {plain(line)}" for line in verdict.warnings(records, baselines)),
+        "",
+        "## Verdict",
+        "",
+        *markdown_table(verdict.HEADS, plain_rows(verdict.verdict_rows(verdict.judged(records, baselines)))),
+        "",
+        *markdown_table(CHANGE_HEADS, plain_rows(changes(records))),
+        "",
+        INTERVALS,
         "",
         "## Full against compact",
         "",
@@ -44,10 +58,23 @@ def report(records: Sequence[RunRecord]) -> str:
     return "\n".join(lines) + "\n"
 
 
+CHANGE_HEADS = ("compact minus full", "test AUC", "log loss")
+INTERVALS = (
+    "In parentheses: 95% intervals, from the test rows (DeLong's for AUC; differences are paired row by row) and, if "
+    "there are several, the seeds. A constant always predicts the click rate of the training rows; the logistic "
+    "regression has one weight per id of the same encoded rows."
+)
 RESULT_HEADS = ("budget", "seed", "model", "columns", "embedding", "linear", "dense", "test AUC", "log loss")
 SEARCH_HEADS = ("budget", "seed", "evaluated", "selected", "steps", "live before finish", "re-activations")
 WIDTH_HEADS = ("field", "cardinality", "width before", "width after", "parameters saved")
 SECOND_HEADS = ("budget", "seed", "pretrain", "search", "retrain", "peak memory")
+
+
+def changes(records: Sequence[RunRecord]) -> Iterable[Cells]:
+    """Yields the differences between compact and full, one row per budget."""
+    for group in verdict.by_budget(records).values():
+        found = verdict.change(group)
+        yield found.budget, found.auc.text("+"), found.log_loss.text("+")
 
 
 def results(records: Sequence[RunRecord]) -> Iterable[Cells]:

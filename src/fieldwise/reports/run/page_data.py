@@ -4,7 +4,7 @@ from typing import Any
 
 from fieldwise.core.errors import RunError
 from fieldwise.core.records import RunRecord, Size
-from fieldwise.reports.run import cosines, dynamics, headline
+from fieldwise.reports.run import cosines, dynamics, headline, verdict
 from fieldwise.reports.run.view import RunView, StageView
 
 
@@ -19,9 +19,11 @@ def run_data(view: RunView, against: RunView | None = None) -> dict[str, Any]:
         "kind": "run",
         "title": _title(view, first),
         "source": view.source,
-        "headline": headline.sentence(chosen) if chosen else "No search of this run is complete yet.",
+        "headline": headline.sentence(chosen, view.baselines) if chosen else "No search of this run is complete yet.",
         "chosen": chosen[0].budget if chosen else None,
         "close": headline.CLOSE,
+        "warnings": verdict.warnings(view.records, view.baselines) if view.records else [],
+        "verdict": _verdict(view),
         "notices": notices,
         "fields": fields,
         "results": [_result(record) for record in view.records],
@@ -41,6 +43,17 @@ def _title(view: RunView, first: RunRecord | None) -> str:
         return f"{first.search} on {first.source}, {first.model}"
     search, model = (str(view.settings.get(table, {}).get("name", table)) for table in ("search", "model"))
     return f"{search} on {view.source}, {model}"
+
+
+def _verdict(view: RunView) -> dict[str, Any]:
+    """Returns every model beside the baselines, the differences per budget, and each field alone."""
+    if not view.records:
+        return {"models": [], "changes": [], "fields": []}
+    models = [model.to_json() for model in verdict.judged(view.records, view.baselines)]
+    found = [verdict.change(group) for group in verdict.by_budget(view.records).values()]
+    changes = [{"budget": c.budget, "auc": c.auc.to_json(), "log_loss": c.log_loss.to_json()} for c in found]
+    alone = [field.to_json() for field in view.baselines.fields] if view.baselines else []
+    return {"models": models, "changes": changes, "fields": alone}
 
 
 def _fields(view: RunView, notices: list[str]) -> list[dict[str, Any]]:
@@ -73,7 +86,7 @@ def _result(record: RunRecord) -> dict[str, Any]:
 
 
 def _size(size: Size) -> dict[str, int]:
-    return {**size.to_json(), "all": headline.total(size)}
+    return {**size.to_json(), "all": verdict.total(size)}
 
 
 def _stage(view: StageView) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fieldwise.core.baselines import BaselineRecord
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
 from fieldwise.core.hints import either
@@ -39,6 +40,8 @@ class RunView:
     missing: list[str]
     """One line per missing or damaged file."""
     commands: list[str]
+    baselines: BaselineRecord | None = None
+    """None for runs without this stage."""
 
     @property
     def source(self) -> str:
@@ -77,11 +80,23 @@ def open_run(out: Path) -> RunView:
             f"'{out}' holds no complete stage: seed-*/pretrain/record.json is missing. "
             f"Name a folder that {_by()} made, or run it first."
         )
-    return RunView(out, settings, stages, records, missing, journal.commands(out))
+    return RunView(out, settings, stages, records, missing, journal.commands(out), _baselines(out, missing))
 
 
 def _by() -> str:
     return either("`fieldwise run --out`", "fw.run")
+
+
+def _baselines(out: Path, missing: list[str]) -> BaselineRecord | None:
+    path = out / "baselines" / "record.json"
+    if not path.exists():
+        return None
+    try:
+        return BaselineRecord.model_validate(read_json(path))
+    except (OSError, ValueError) as error:
+        why = first_problem(error) if isinstance(error, ValidationError) else error
+        missing.append(f"baselines: baselines/record.json is damaged ({why})")
+        return None
 
 
 def _settings(out: Path, missing: list[str]) -> Values:
