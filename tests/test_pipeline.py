@@ -20,9 +20,8 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.settings import read_toml
 from fieldwise.data.batches import Batches
 from fieldwise.data.store import Dataset, Split
-from fieldwise.exports.folder import load
-from fieldwise.exports.predictor import Predictor
-from fieldwise.models.model import CTRModel
+from fieldwise.exports.folder import load, load_trained
+from fieldwise.models.model import CTRModel, Model
 from fieldwise.pipeline import seed_run
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.report import report
@@ -159,9 +158,9 @@ def test_a_further_budget_uses_the_pretraining_that_is_there(finished: Path, tmp
 def test_the_full_model_is_loaded_and_evaluated_once_per_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, evaluated = Counter[str](), 0
 
-    def counted_load(folder: Path, *more: Any, **named: Any) -> Predictor:
+    def counted_load(folder: Path, own: type[Model]) -> CTRModel:
         loaded[folder.relative_to(tmp_path / "out").parts[1]] += 1
-        return load(folder, *more, **named)
+        return load_trained(folder, own)
 
     def counted(function: Callable[[CTRModel, Batches | Split], Any]) -> Callable[[CTRModel, Batches | Split], Any]:
         def call(model: CTRModel, rows: Batches | Split) -> Any:
@@ -171,7 +170,7 @@ def test_the_full_model_is_loaded_and_evaluated_once_per_seed(tmp_path: Path, mo
 
         return call
 
-    monkeypatch.setattr("fieldwise.exports.folder.load", counted_load)
+    monkeypatch.setattr(seed_run, "load_trained", counted_load)
     for function in (evaluate, predictions):
         monkeypatch.setattr(seed_run, function.__name__, counted(function))
     few = {"epochs": 1}
