@@ -38,7 +38,7 @@ def test_a_run_from_flags_prints_its_tables_and_goes_on(tmp_path: Path) -> None:
     assert "report-planted.md" in result.stdout
     again = cli("run", "--out", tmp_path / "r")
     assert again.returncode == 0, again.stderr
-    assert again.stdout.count("already complete") == 4
+    assert again.stdout.count("already complete") == 5
     more = cli("run", "--out", tmp_path / "r", "--budget", "6", "--seed", "0")
     assert more.returncode == 0, more.stderr
     assert "search 8 columns" not in more.stdout, "only the budgets of the command run"
