@@ -18,7 +18,7 @@ from fieldwise.core.registry import resolve
 from fieldwise.core.settings import read_toml
 from fieldwise.data.store import Dataset, Split
 from fieldwise.models import MODELS
-from fieldwise.models.model import CTRModel
+from fieldwise.models.model import CTRModel, HeadModel
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.searches.race import Race
 from fieldwise.train.auto import batch_for, patience_for
@@ -27,6 +27,7 @@ from fieldwise.train.task import Task
 
 
 def bias_of(model: CTRModel) -> float:
+    assert isinstance(model, HeadModel)
     bias = model.head.output_bias()
     assert bias is not None
     return float(bias.detach())
