@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import fieldwise as fw
 from fieldwise.pipeline.estimator_rows import labeled, split_rows, table_of
+from tests.models.factories import deep
 
 SMALL = fw.FieldwiseClassifier(
     "50%",
@@ -137,6 +138,14 @@ def test_pickles_clones_and_exports_predict_the_same(
     assert copied.get_params() == fitted.get_params()
     with pytest.raises(NotFittedError):
         copied.predict(frame)
+
+
+def test_a_function_that_builds_any_module_is_a_model_too(clicks: tuple[pd.DataFrame, pd.Series]) -> None:
+    found = clone(SMALL).set_params(model=deep).fit(*clicks)
+    expected = found.predict_proba(clicks[0])
+    assert found.mask_.params <= found.mask_.full.params / 2
+    assert set(found.mask_.full.schema.names) == set(clicks[0].columns) - {"constant"}
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).predict_proba(clicks[0]), expected)
 
 
 def test_a_grid_over_budgets_and_settings(clicks: tuple[pd.DataFrame, pd.Series]) -> None:

@@ -7,9 +7,12 @@ import pytest
 import torch
 
 from fieldwise.bench.serve import bench
-from fieldwise.exports.folder import load
+from fieldwise.exports.folder import export, load
 from fieldwise.exports.program import compile_ahead
+from fieldwise.models.compact import compact
 from fieldwise.reports.serving import HEADS, serving_rows
+from tests.models.factories import deep
+from tests.models.factory_models import mask_for, model_of
 
 
 def test_every_runtime_is_measured_that_is_there(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,3 +47,13 @@ def test_a_model_compiled_ahead_agrees(served: Path, tmp_path: Path) -> None:
     for count in (1, 300):
         part = ids[:count].astype(np.int32)
         np.testing.assert_allclose(run(torch.from_numpy(part)).numpy(), predictor.of_ids(part), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_factorys_model_is_measured_in_every_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fieldwise.exports.program.shutil.which", lambda _: None)
+    export(compact(model_of(deep), mask_for(model_of(deep))), tmp_path / "m")
+    found = bench(tmp_path / "m", seconds=0.02, batches=(1, 8), model=deep)
+    assert [(cell.model, cell.runtime) for cell in found.cells] == [
+        (model, runtime) for model in ("full", "compact") for runtime in ("eager", "onnxruntime")
+    ]

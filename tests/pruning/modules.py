@@ -93,6 +93,28 @@ class Machine(Base):
         return out
 
 
+class Summed(Base):
+    """A module of its own with a bare weight, which takes features and returns one number per row."""
+
+    class Head(nn.Module):
+        """Sums all features."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3 * WIDTH))
+
+        def forward(self, v: Tensor) -> Tensor:
+            return (v * self.scale).sum(1)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.last = Summed.Head(), nn.PReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(self.head(torch.cat(self.vectors(x), 1)))
+        return out
+
+
 class Stacked(nn.Module):
     """One table for all fields, read with offsets and a view."""
 
@@ -244,6 +266,7 @@ CASES: dict[str, Case] = {
     "layer norm": lambda: (LayerNormed(), (ids(),)),
     "cross": lambda: (Cross(), (ids(),)),
     "factorization machine": lambda: (Machine(), (ids(),)),
+    "one number per row": lambda: (Summed(), (ids(),)),
     "one table, offsets": lambda: (Stacked(), (ids(),)),
     "attention": lambda: (Attending(), (ids(),)),
     "convolution": lambda: (Convolved(), (ids(),)),

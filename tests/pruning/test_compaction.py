@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from fieldwise.core.errors import FieldwiseError
 from fieldwise.core.mask import Mask
+from fieldwise.core.schema import Schema
+from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.pruning.example import Example, evaluating
 from fieldwise.pruning.folding import exported, fold
 from fieldwise.pruning.narrow import NarrowTable, NoTable
@@ -264,6 +266,34 @@ def test_small_trains_copies_moves_and_comes_back_from_disk(case: str) -> None:
             )
         again.eval()
         torch.testing.assert_close(outputs(again, args), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "case", ["batch norm", "cross", "convolution", "bag, mean, padding", "read twice, tied", "our own"]
+)
+def test_a_compact_model_is_pruned_again_as_the_full_one_would_be(case: str) -> None:
+    model, args = _own() if case == "our own" else CASES[case]()
+    first = Pruner(shaken(model).eval(), args, Random(), "60%")
+    mask = holed(first)
+    small = first.compact(mask)
+    first.remove()
+    second = Pruner(small, args, Random(), "50%")
+    inner = Mask.of(second.tables.layout, np.arange(second.tables.layout.columns) % 2)
+    twice: Any = second.compact(inner)
+    places = iter(inner.kept)  # a table without columns is no field of the second search; in ours it is one of width 0
+    total = [tuple(columns[k] for k in next(places)) if columns or case == "our own" else () for columns in mask.kept]
+    once: Any = Pruner(model, args, Random(), "60%").compact(Mask(mask.full, tuple(total)))
+    torch.testing.assert_close(outputs(twice, args), outputs(once, args), rtol=0, atol=1e-5)
+    assert sum(p.numel() for p in twice.parameters()) == sum(p.numel() for p in once.parameters())
+    assert describe(twice) == describe(once)
+    again = rebuild(_own()[0] if case == "our own" else CASES[case]()[0], describe(twice), twice.state_dict()).eval()
+    torch.testing.assert_close(outputs(again, args), outputs(twice, args), rtol=0, atol=0)
+    assert second.mask.columns  # the pruner goes on
+
+
+def _own() -> tuple[nn.Module, tuple[Any, ...]]:
+    schema = Schema.of(user=11, gender=5, item=9)
+    return DCNv2(width=4).new(schema), (ids(),)
 
 
 def _on_meta(case: str) -> nn.Module:

@@ -76,6 +76,26 @@ def test_the_quality_is_the_one_measured_and_meets_its_goals() -> None:
         assert len(own) == 5
 
 
+def test_why_heads_keep_their_slices_is_as_measured() -> None:
+    page, rows = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), results("slices.json")["models"]
+    compacting = [row["seconds to compact"]["pruner"] / row["seconds to compact"]["slices"] for row in rows.values()]
+    step = {name: row["training step, milliseconds"] for name, row in rows.items()}
+    of_step = {name: f"{row['pruner'] / row['slices']:.2f}" for name, row in step.items()}
+    batch = {name: row["milliseconds"]["256"] for name, row in rows.items()}
+    kinds = ("pruner", "pruner, folded")
+    of_batch = {name: [f"{row[kind] / row['slices']:.2f}" for kind in kinds] for name, row in batch.items()}
+    for text in (
+        f"takes {min(compacting):.0f} to {max(compacting):.0f} times as long",
+        f"takes {of_step['dcnv2']} times as long for DCN-V2 and {of_step['autoint']} times",
+        f"({of_step['fm']} for FM, {of_step['deepfm']} for DeepFM)",
+        f"take {of_batch['dcnv2'][0]} and {of_batch['autoint'][0]} times as long",
+        f"{of_batch['dcnv2'][1]} and {of_batch['autoint'][1]} folded",
+        f"keep {rows['fm']['parameters']['pruner'] - rows['fm']['parameters']['slices']:,} numbers",
+    ):
+        assert text in " ".join(page.split())
+    assert max(max(row["difference"].values()) for row in rows.values()) <= 1e-6
+
+
 @pytest.mark.slow
 def test_the_cost_benchmark_runs(tmp_path: Path) -> None:
     command: list[str | Path] = [

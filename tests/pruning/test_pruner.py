@@ -374,6 +374,15 @@ def test_a_dict_of_tasks_needs_nothing_special() -> None:
     assert set(pruner.compact()(*args)) == {"click", "buy"}
 
 
+def test_a_tuple_of_outputs_needs_nothing_special() -> None:
+    class Two(Concat):
+        def forward(self, x: Tensor) -> Any:
+            return super().forward(x), x
+
+    found = Pruner(shaken(Two()), (ids(),), Uniform(), "50%").compact()(ids())
+    assert [type(part) for part in found] == [Tensor, Tensor]
+
+
 def test_a_copy_of_the_model_shares_the_gate() -> None:
     model, x = shaken(Concat()), ids()
     pruner = Pruner(model, (x,), Uniform(), "5 columns")

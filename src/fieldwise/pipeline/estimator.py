@@ -20,6 +20,7 @@ from fieldwise.data.split import ColumnSplit
 from fieldwise.data.store import Dataset, Split
 from fieldwise.exports.predictor import Predictor
 from fieldwise.models import MODELS
+from fieldwise.models.factory import Build
 from fieldwise.models.model import Model
 from fieldwise.pipeline.estimator_rows import is_frame, labeled, split_rows, table_of, varying
 from fieldwise.searches import SEARCHES
@@ -47,7 +48,8 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     What can be set:
 
     - `budget`: upper bound of the embedding size, such as "25%", "28 columns" or "512 KiB";
-    - `model`, `search`: settings, or a name with its defaults; None is DCN-V2, and HAM;
+    - `model`, `search`: settings, or a name with its defaults; None is DCN-V2, and HAM. A model may also be a function
+      `build(schema)` that returns an `nn.Module`;
     - `pretrain`, `retrain`: settings of the training of the full and of the compact model;
     - `fields`: rules by column, such as `{"price": fw.Rule(kind="quantile")}`;
     - `min_count`: values with fewer training rows than this are unknown;
@@ -64,7 +66,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         budget: Budget | str | int = "25%",
         *,
-        model: Model | str | None = None,
+        model: Model | Build | str | None = None,
         search: Search | str | None = None,
         pretrain: Pretrain | None = None,
         retrain: Retrain | None = None,
@@ -102,7 +104,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._columns = table.column_names
         with TemporaryDirectory(prefix="fieldwise-") as folder:
             data = self._dataset(table, labels, seed, Path(folder) / "dataset")
-            base = self._named("model", MODELS, self.model, "dcnv2")
+            base: Any = self.model if callable(self.model) else self._named("model", MODELS, self.model, "dcnv2")
             task = Task(data.schema, _loaded(data.train), _loaded(data.valid), base, seed, self.device)
             encoder = data.encoder
         model, self.mask_ = self._train(task)

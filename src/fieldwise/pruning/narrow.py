@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fieldwise.core.schema import Layout, Schema
-from fieldwise.pruning.sites import Table
 from fieldwise.tables.embedding import FieldEmbedding
 
 Description = dict[str, Any]
+Table = nn.Embedding | nn.EmbeddingBag
 
 
 def shallow(module: nn.Module) -> Any:

@@ -114,11 +114,11 @@ class Probe:
 
             def hook(_: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
                 given = args[0] if args else next(iter(kwargs.values()), None)
-                if not isinstance(given, Tensor) or not given.is_floating_point() or not given.dim():
+                if not isinstance(given, Tensor) or not given.is_floating_point() or given.dim() < 2:
                     return output
                 rows = given.detach().movedim(axis, -1).flatten(0, -2)
                 same = rows == first.setdefault(name, rows[:1].clone())
-                whole = isinstance(output, Tensor)
+                whole = isinstance(output, Tensor) and output.dim() > 1  # else it has no features
                 outs = output.shape[axis] if whole else 1
                 seen = found.setdefault(
                     name,

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Field, Layout, Schema
+from fieldwise.pruning.narrow import NarrowFields, NarrowTable
+from fieldwise.pruning.narrow import Table as Table
 from fieldwise.tables.embedding import FieldEmbedding
-
-Table = nn.Embedding | nn.EmbeddingBag
 
 
 @dataclass(frozen=True)
@@ -91,16 +91,17 @@ def find(
     skipped: list[Skipped] = []
     single: list[tuple[str, Table]] = []
     many: list[tuple[str, FieldEmbedding]] = []
+    full = _full_widths(model)
     for name, module in model.named_modules():
         if isinstance(module, FieldEmbedding):
-            why = _why_not(name, max(module.layout.widths), exclude, width_one)
+            why = _why_not(name, full.get(id(module), max(module.layout.widths)), exclude, width_one)
             if why:
                 skipped.append(Skipped(name, module.layout.params, 1, why))
             else:
                 many.append((name, module))
         elif isinstance(module, Table):
             rows, width = module.weight.shape
-            why = _why_not(name, width, exclude, width_one)
+            why = _why_not(name, full.get(id(module), width), exclude, width_one)
             if why:
                 skipped.append(Skipped(name, rows, width, why))
             else:
@@ -110,6 +111,17 @@ def find(
         raise SettingsError(_nothing(model, skipped))
     groups = _grouped(single, fields or {})
     return _laid_out(groups, many, tuple(skipped))
+
+
+def _full_widths(model: nn.Module) -> dict[int, int]:
+    """Return the width before pruning of each table in a narrow module: one that has one column left is not skipped."""
+    found = {}
+    for module in model.modules():
+        if isinstance(module, NarrowTable):
+            found[id(module.table)] = int(module.embedding_dim)
+        elif isinstance(module, NarrowFields):
+            found[id(module.table)] = max(module.layout.widths)
+    return found
 
 
 def _why_not(name: str, width: int, exclude: Sequence[str], width_one: bool) -> str:
