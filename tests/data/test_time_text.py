@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import ibis
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,13 +14,14 @@ from fieldwise.core.errors import DataError, SettingsError
 from fieldwise.data.engines.duckdb import DuckDB
 from fieldwise.data.engines.engine import Engine
 from fieldwise.data.engines.spark import Spark
+from fieldwise.data.engines.times import parsed
 from fieldwise.data.prepare import prepare
 from fieldwise.data.rules import Kind, Rule
 from fieldwise.data.split import ColumnSplit, TimeSplit
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
-from fieldwise.data.time_forms import FORMS
-from fieldwise.data.times import parse_times
+from fieldwise.data.time_forms import FORMS, time_form
+from fieldwise.data.times import parse_times, templates
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.reports.dataset import field_rows, notes
 from tests.data.small_files import assert_same_dataset, quiet, spark
@@ -176,15 +178,17 @@ def test_a_format_that_is_not_understood_is_one_line() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_duckdb_parses_every_text_as_arrow_does(form: str) -> None:
-    import ibis
-
-    from fieldwise.data.engines.times import _parsed
-    from fieldwise.data.time_forms import time_form
-
     texts = [*TEXTS, *NOT_TIMES, None]
-    found = _parsed(ibis.memtable({"text": texts}, schema={"text": "string"}).text, time_form(form)).to_pyarrow()
-    expected = parse_times(pa.array(texts), form).cast(pa.int64())
-    assert found.to_pylist() == expected.to_pylist()
+    column = ibis.memtable({"text": texts}, schema={"text": "string"}).text
+    expected = parse_times(pa.array(texts), form).cast(pa.int64()).to_pylist()
+    assert parsed(column, time_form(form)).to_pyarrow().to_pylist() == expected
+    for text, value in zip(texts, expected, strict=True):  # alone: cut by its template
+        alone = pa.array([text, None], pa.string())
+        assert parse_times(alone, form).cast(pa.int64()).to_pylist() == [value, None]
+        if text in list(TEXTS)[::4] and time_form(form).spans(templates(alone)[0].as_py()):
+            column = ibis.memtable({"text": [text, None]}, schema={"text": "string"}).text
+            shapes = templates(alone).dictionary.drop_null().to_pylist()
+            assert parsed(column, time_form(form), shapes).to_pyarrow().to_pylist() == [value, None], text
 
 
 @spark

@@ -55,6 +55,16 @@ class TimeForm:
     groups: tuple[str, ...]
     """Letters of the groups, as in strptime; s, ms and us count from 1970; Z, o, h and n are the zone's parts."""
 
+    @property
+    def by_template(self) -> bool:
+        """Whether the places of the groups follow from the text with 0 for every digit."""
+        return not re.search(r"[0-9]", re.sub(r"\[0-9\]|\[[^\]]*\]|\{[0-9,]+\}", "", self.pattern))
+
+    def spans(self, template: str) -> dict[str, tuple[int, int]] | None:
+        """Returns start and length of each group in texts that have 0 for every digit; None if they lack the form."""
+        found = re.fullmatch(self.pattern.removeprefix("^").removesuffix(r"\z"), template)
+        return found and {group: (start, end - start) for group in self.groups for start, end in [found.span(group)]}
+
     def pattern_of(self, group: str | None = None) -> str:
         """Returns the pattern with at most one group, without names, which every engine understands."""
         return re.sub(r"\?P<(\w+)>", lambda found: "" if found[1] == group else "?:", self.pattern)

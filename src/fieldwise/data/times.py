@@ -18,6 +18,10 @@ MAX_UNPARSED: Final = 0.01
 """Fraction of texts that may be no times; more are refused."""
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _SHOWN: Final = 3
+_MAX_TEMPLATES: Final = 32
+"""Templates of a batch up to which texts are cut by template."""
+_FIRST: Final = 1_000
+"""Texts that show which forms are possible, before many are parsed."""
 
 
 class Parts(Protocol):
@@ -91,7 +95,9 @@ def _days(year: Any, month: Any, day: Any, parts: Parts) -> Any:
     return year * 365 + year // 4 - year // 100 + year // 400 + (month * 153 + 2) // 5 + day - 719_469
 
 
-class _ArrowParts:
+class _MatchedParts:
+    """Groups found by the regular expression, one text at a time."""
+
     def __init__(self, form: TimeForm, column: pa.Array) -> None:
         found = pc.extract_regex(column, form.pattern)
         self.matches: Any = found.is_valid().to_numpy(zero_copy_only=False)
@@ -107,11 +113,41 @@ class _ArrowParts:
         return np.asarray(pc.utf8_lower(start).to_numpy(zero_copy_only=False), dtype=object)
 
     def fraction(self) -> NDArray[np.int64]:
-        padded = pc.binary_join_element_wise(self._groups["f"], "000000", "")
-        return _integers(pc.utf8_slice_codeunits(padded, 0, 6), 0)
+        return _fraction(self._groups["f"])
 
     def where(self, condition: Any, then: Any, otherwise: Any) -> Any:
         return np.where(condition, then, otherwise)
+
+
+class _SlicedParts:
+    """Groups cut out at the places that follow from a template, for texts that all have it: ten times faster."""
+
+    def __init__(self, spans: dict[str, tuple[int, int]], template: str, column: pa.Array) -> None:
+        self.matches: Any = np.ones(len(column), bool)
+        self._spans, self._template, self._column = spans, template, column
+
+    def number(self, group: str, default: int) -> Any:
+        start, length = self._spans.get(group, (-1, 0))
+        return np.int64(default) if start < 0 else _integers(self._slice(start, length), default)
+
+    def text(self, group: str) -> str:
+        start, length = self._spans[group]
+        return self._template[start : start + min(length, 3)].lower() if start >= 0 else ""
+
+    def fraction(self) -> Any:
+        start, length = self._spans["f"]
+        return 0 if start < 0 else _fraction(self._slice(start, length))
+
+    def where(self, condition: Any, then: Any, otherwise: Any) -> Any:
+        return np.where(condition, then, otherwise)
+
+    def _slice(self, start: int, length: int) -> pa.Array:
+        return pc.utf8_slice_codeunits(self._column, start, start + length)
+
+
+def _fraction(column: pa.Array) -> NDArray[np.int64]:
+    padded = pc.binary_join_element_wise(column, "000000", "")
+    return _integers(pc.utf8_slice_codeunits(padded, 0, 6), 0)
 
 
 def _integers(column: pa.Array, default: int) -> NDArray[np.int64]:
@@ -121,10 +157,26 @@ def _integers(column: pa.Array, default: int) -> NDArray[np.int64]:
     return numbers
 
 
+def templates(column: pa.Array) -> pa.DictionaryArray:
+    """Returns the texts with 0 for every digit."""
+    return pc.replace_substring_regex(column, "[0-9]", "0").dictionary_encode()
+
+
 def parse_times(column: pa.Array, time_format: str) -> pa.Array:
     """Converts text of one form to TIMESTAMP; other text, dates that do not exist and null become null."""
     form = time_form(time_format)
-    valid, found = microseconds(form, _ArrowParts(form, column))
+    shapes = templates(column) if form.by_template else None
+    if shapes is None or len(shapes.dictionary) > _MAX_TEMPLATES:
+        valid, found = microseconds(form, _MatchedParts(form, column))
+        return pa.array(found, mask=~valid).cast(TIMESTAMP)
+    found, valid = np.zeros(len(column), np.int64), np.zeros(len(column), bool)
+    places = pc.fill_null(shapes.indices, -1).to_numpy(zero_copy_only=False)
+    for index, template in enumerate(shapes.dictionary.to_pylist()):
+        spans = form.spans(template)
+        if spans is not None:
+            rows = np.flatnonzero(places == index)
+            parts = _SlicedParts(spans, template, column if len(rows) == len(column) else column.take(pa.array(rows)))
+            valid[rows], found[rows] = microseconds(form, parts)
     return pa.array(found, mask=~valid).cast(TIMESTAMP)
 
 
@@ -165,6 +217,12 @@ class FormFinder:
 
     def add(self, texts: pa.Array, counts: Any = None) -> None:
         """Adds distinct texts with their counts, 1 each by default; nulls and empty texts do not count."""
+        if self._texts < _FIRST < len(texts):
+            self._add(texts[:_FIRST], None if counts is None else counts[:_FIRST])
+            texts, counts = texts[_FIRST:], None if counts is None else counts[_FIRST:]
+        self._add(texts, counts)
+
+    def _add(self, texts: pa.Array, counts: Any) -> None:
         weights = np.ones(len(texts), np.int64) if counts is None else np.asarray(counts, np.int64)
         given = np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False))
         self._texts += int(weights[given].sum())
@@ -173,7 +231,7 @@ class FormFinder:
             parsed = np.asarray(parse_times(texts, name).is_valid())
             self._parsed[name] += int(weights[parsed].sum())
             _extend(self._bad[name], texts, given & ~parsed)
-        if self._texts >= 1_000:  # few forms remain, so that many texts are parsed once or twice
+        if self._texts >= _FIRST:  # few forms remain, so that many texts are parsed once or twice
             likely = {name: count for name, count in self._parsed.items() if count > self._texts // 2}
             self._parsed = likely or {name: self._parsed[name] for name in list(self._parsed)[:1]}
 

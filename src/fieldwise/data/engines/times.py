@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import ibis
 import numpy as np
@@ -14,7 +14,10 @@ from fieldwise.data.engines.columns import as_number
 from fieldwise.data.engines.staging import read_batches
 from fieldwise.data.split import TimeSplit
 from fieldwise.data.time_forms import YEAR_FIRST, TimeForm, time_form
-from fieldwise.data.times import MAX_UNPARSED, check_unparsed, microseconds, settle_form
+from fieldwise.data.times import MAX_UNPARSED, check_unparsed, microseconds, settle_form, templates
+
+_MAX_TEMPLATES: Final = 8
+"""Templates of all texts up to which an engine cuts texts by template."""
 
 
 def time_reader(column: Any, split: TimeSplit, folder: Path) -> Callable[[Any], Any]:
@@ -30,9 +33,11 @@ def time_reader(column: Any, split: TimeSplit, folder: Path) -> Callable[[Any], 
     if split.time_format is None and _are_numbers(folder):
         return lambda values: _number(as_number(values))
     form = split.time_format or settle_form(split.column, _texts(folder)) or YEAR_FIRST
-    _check_format(split.column, form, folder)
-    forms = dict.fromkeys((form, YEAR_FIRST))
-    return lambda values: ibis.coalesce(*(_parsed(values.cast("string"), time_form(name)) for name in forms))
+    if split.time_format is not None:
+        _check_format(split.column, form, folder)
+    shapes = _templates(folder)
+    forms = [time_form(name) for name in dict.fromkeys((form, split.time_format and YEAR_FIRST)) if name]
+    return lambda values: ibis.coalesce(*(parsed(values.cast("string"), each, shapes) for each in forms))
 
 
 def _number(values: Any) -> Any:
@@ -68,13 +73,36 @@ def _check_format(column: str, form: str, folder: Path) -> None:
     check_unparsed(column, unparsed, total, shown, form)
 
 
-def _parsed(text: Any, form: TimeForm) -> Any:
-    """Returns the microseconds since 1970 of text, null if it does not have the form."""
-    valid, found = microseconds(form, _ExpressionParts(form, text))
-    return ibis.ifelse(valid, found, ibis.null()).cast("int64")
+def _templates(folder: Path) -> list[str] | None:
+    """Returns the texts with 0 for every digit; None if they are many, or do not follow from their length."""
+    found: dict[int, str] = {}
+    for texts, _ in _texts(folder):
+        for template in templates(texts).dictionary.to_pylist():
+            if found.setdefault(len(template), template) != template or len(found) > _MAX_TEMPLATES:
+                return None
+    return list(found.values())
 
 
-class _ExpressionParts:
+def parsed(text: Any, form: TimeForm, shapes: list[str] | None = None) -> Any:
+    """Returns the microseconds since 1970 of text, null if it does not have the form.
+
+    With `shapes`, all texts are these with 0 for every digit, each of another length.
+    """
+    if shapes is None or not form.by_template:
+        valid, found = microseconds(form, _MatchedParts(form, text))
+        return ibis.ifelse(valid, found, ibis.null()).cast("int64")
+    cases = []
+    for shape in shapes:
+        spans = form.spans(shape)
+        if spans is not None:
+            valid, found = microseconds(form, _SlicedParts(text, spans, shape))
+            cases.append((text.length() == len(shape), ibis.ifelse(valid, found, ibis.null()).cast("int64")))
+    return ibis.cases(*cases) if cases else ibis.null("int64")
+
+
+class _MatchedParts:
+    """Groups found by a regular expression each."""
+
     def __init__(self, form: TimeForm, text: Any) -> None:
         self._form, self._text = form, text
         self.matches: Any = text.re_search(form.pattern_of())
@@ -95,6 +123,31 @@ class _ExpressionParts:
 
     def _group(self, group: str) -> Any:
         return self._text.re_extract(self._form.pattern_of(group), 1)
+
+
+class _SlicedParts:
+    """Groups cut out at places that follow from the text's template."""
+
+    def __init__(self, text: Any, spans: dict[str, tuple[int, int]], template: str) -> None:
+        self._text, self._spans, self._template = text, spans, template
+        self.matches: Any = ibis.literal(True)
+
+    def number(self, group: str, default: int) -> Any:
+        start, length = self._spans.get(group, (-1, 0))
+        return ibis.literal(default, "int64") if start < 0 else _integer(self._text.substr(start, length), default)
+
+    def text(self, group: str) -> Any:
+        start, length = self._spans[group]
+        return ibis.literal(self._template[start : start + min(length, 3)].lower() if start >= 0 else "")
+
+    def fraction(self) -> Any:
+        start, length = self._spans["f"]
+        if start < 0:
+            return ibis.literal(0, "int64")
+        return _integer((self._text.substr(start, length) + "000000").substr(0, 6), 0)
+
+    def where(self, condition: Any, then: Any, otherwise: Any) -> Any:
+        return ibis.ifelse(condition, then, otherwise)
 
 
 def _integer(text: Any, default: int) -> Any:
