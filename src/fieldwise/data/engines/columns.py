@@ -36,7 +36,9 @@ def cleaned(text: Any, cells: Cells) -> Any:
         text = text.re_replace(r"^[ \t]+|[ \t]+$", "").nullif("")
     if cells.nulls:
         text = ibis.ifelse(text.isin(cells.nulls), ibis.null("string"), text)
-    return text.re_replace(DECIMAL_COMMA, r"\1.\2") if cells.decimal == "," else text
+    if cells.decimal == ",":  # engines differ in how a replacement names groups
+        text = ibis.ifelse(text.re_search(DECIMAL_COMMA), text.replace(",", "."), text)
+    return text
 
 
 def over_threshold(label: Any, files: Files) -> Any:
