@@ -114,7 +114,8 @@ def test_a_frame_of_every_kind_of_column_is_learned(
     assert found.shape == (400, 2)
     np.testing.assert_allclose(found.sum(1), 1)
     np.testing.assert_array_equal(fitted.predict(frame), fitted.classes_[found.argmax(1)])
-    rest = [name for name in frame.columns if name not in fitted.mask_.full.schema.names]
+    rest = [name for name in frame.columns if name not in fitted.predictor_.columns]
+    assert "constant" in rest
     changed = frame.assign(**dict.fromkeys(rest, "other"))
     np.testing.assert_array_equal(fitted.predict_proba(changed), found)
 
@@ -144,7 +145,7 @@ def test_a_function_that_builds_any_module_is_a_model_too(clicks: tuple[pd.DataF
     found = clone(SMALL).set_params(model=deep).fit(*clicks)
     expected = found.predict_proba(clicks[0])
     assert found.mask_.params <= found.mask_.full.params / 2
-    assert set(found.mask_.full.schema.names) == set(clicks[0].columns) - {"constant"}
+    assert {"user", "city", "price", "tags"} <= set(found.mask_.full.schema.names), "a time is several fields"
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).predict_proba(clicks[0]), expected)
 
 

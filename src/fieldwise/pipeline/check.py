@@ -9,6 +9,7 @@ import tomli_w
 from fieldwise.core.display import printable
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.files import write_text
+from fieldwise.core.hints import either
 from fieldwise.core.registry import Trusted, name_of, resolve
 from fieldwise.core.settings import Settings, Values, validate
 from fieldwise.data import SOURCES
@@ -57,7 +58,8 @@ def _read(name: str, table: Any, trusted: Trusted) -> Settings:
 def write_settings(path: Path, text: str, overwrite: bool) -> None:
     """Writes the settings; refuses to replace a file unless told to."""
     if path.exists() and not overwrite:
-        raise SettingsError(f"'{path}' exists. Allowed: a new file. Choose another --out, or add --overwrite.")
+        do = either("Choose another --out, or add --overwrite.", "Choose another path, or pass overwrite=True.")
+        raise SettingsError(f"'{path}' exists. Allowed: a new file. {do}")
     write_text(path, text)
 
 
