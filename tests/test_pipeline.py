@@ -176,7 +176,8 @@ def test_the_full_model_is_loaded_and_evaluated_once_per_seed(tmp_path: Path, mo
     few = {"epochs": 1}
     pipeline.run(settings(run={"seeds": [0]}, pretrain=few, search=few, retrain=few), tmp_path / "out")
     assert loaded == {"pretrain": 1, "search": 2}
-    assert evaluated == 2 + 2 * 2, "valid and test of the full model, and of each of two compact ones"
+    stores = 3  # test of the full model in float16, int8 and int4
+    assert evaluated == 2 + stores + 2 * 2, "valid and test of the full model, and of each of two compact ones"
 
 
 def test_no_search_reads_the_test_rows(finished: Path, tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ def test_it_prints_a_table_says_what_is_left_and_goes_on_from_its_folder(file: P
     assert "left" not in whole.stdout.splitlines()[-1]
     for word in (
         "test AUC",
-        "embedding",
+        "bytes",
+        "full model, int8",
         "search x",
         "difference",
         "Holm",

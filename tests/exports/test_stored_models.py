@@ -17,7 +17,7 @@ from fieldwise.core.errors import RunError, SettingsError
 from fieldwise.core.registry import resolve
 from fieldwise.core.store import Store
 from fieldwise.exports.folder import export, load
-from fieldwise.exports.info import FileInfo, ModelInfo, _digest
+from fieldwise.exports.info import FileInfo, ModelInfo, _digest, folder_bytes
 from fieldwise.exports.inputs import feeds
 from fieldwise.exports.onnx import to_onnx
 from fieldwise.exports.program import to_pt2
@@ -25,7 +25,6 @@ from fieldwise.exports.targets import export_to
 from fieldwise.models import MODELS
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.stored import StoredModel, stored, stored_bytes
-from fieldwise.reports.model import folder_bytes
 from tests.exports.cases import Case, shaken
 
 TOLERANCE = 1e-5

@@ -47,12 +47,12 @@ def describe_dataset(console: Console, data: "Dataset") -> None:
 
 def describe_model(console: Console, folder: Path) -> None:
     """Prints the fields of a model folder, and its bytes by part."""
-    from fieldwise.exports.info import ModelInfo
+    from fieldwise.exports.info import ModelInfo, folder_bytes
     from fieldwise.reports import model
 
     info = ModelInfo.read(folder)
     table(console, f"{info.model.get('name')}, tables in {info.store}", model.FIELD_HEADS, model.field_rows(info))
-    sizes = model.folder_bytes(info, folder)
+    sizes = folder_bytes(info, folder)
     table(console, "Bytes", model.BYTES_HEADS, model.bytes_rows(sizes, str(info.store)))
     console.print(model.NOT_COUNTED, soft_wrap=True)
 

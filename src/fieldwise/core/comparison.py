@@ -59,6 +59,8 @@ class Row(Record):
     log_loss: float
     embedding: float
     """Mean count of numbers in the embedding tables."""
+    bytes: float | None = None
+    """Mean stored bytes of tables and first-order weights, scales included; None in comparisons of older versions."""
     nonzeros: float | None
     """Mean count of numbers that a sparse layout stores; None for structured methods."""
     dense: float | None
@@ -74,18 +76,21 @@ class Row(Record):
     test: PairedTest | None
     """Test against the baseline; None for the baseline itself and below two common seeds."""
     front: bool
-    """Pareto-optimal: no other row of the model, nor the full model, has a better AUC with no more parameters."""
+    """Pareto-optimal: no other row of the model, nor the full model in any store, is better with no more bytes."""
 
 
 class Full(Record):
-    """The full model after pretraining, the reference of every row."""
+    """The full model after pretraining, the reference of every row; in other types than float32, rounded after it."""
 
     model: str
+    store: str = "float32"
     seeds: list[int]
     auc: float
     auc_std: float | None
     log_loss: float
     embedding: float
+    bytes: float | None = None
+    """Stored bytes of tables and first-order weights, scales included."""
     seconds: float
 
 

@@ -63,7 +63,7 @@ class Size(Record):
     embedding: int
     """Numbers in the embedding tables; the budget limits these."""
     first_order: int
-    """First-order weights of FM-type models; the budget does not count them."""
+    """First-order weights of FM-type models; only budgets in bytes count them."""
     dense: int
     """All other weights."""
 
@@ -85,6 +85,13 @@ class Bytes(Record):
     def per_id(self) -> int:
         """What a budget in bytes counts: tables, first-order weights and their scales."""
         return self.tables + self.first_order
+
+
+class StoredResult(Record):
+    """A model in one store: its bytes, and its quality on the test rows."""
+
+    bytes: Bytes
+    test: Metrics
 
 
 class SearchSummary(Record):
@@ -149,6 +156,13 @@ class RunRecord(Shown, Record):
     device: str
     settings: dict[str, Any]
     versions: dict[str, str]
+    store: str = "float32"
+    """The stored type of the compact model's tables."""
+    full_bytes: Bytes | None = None
+    """None in records of older versions."""
+    compact_bytes: Bytes | None = None
+    full_stored: dict[str, StoredResult] = {}
+    """The full model after rounding its tables to each other type, without training: the answers to beat."""
 
     @model_validator(mode="after")
     def _one_per_field(self) -> "RunRecord":

@@ -153,6 +153,14 @@ class ModelInfo(Record):
             raise RunError(f"'{folder / INFO}' is not valid: {first_problem(error)}. Export it again.") from error
 
 
+def folder_bytes(info: ModelInfo, folder: Path) -> Bytes:
+    """Bytes of a model folder, by part; an older folder's parts follow from its widths."""
+    found = info.bytes or Bytes(
+        tables=info.store.bytes(info.layout), first_order=info.store.bytes(info.linear), dense=4 * info.size.dense
+    )
+    return found.model_copy(update=info.on_disk(folder))
+
+
 def field_infos(layout: Layout, linear: Layout | None, kept: Sequence[Sequence[int] | None]) -> list[FieldInfo]:
     """Returns one `FieldInfo` per field; `kept` are the indices of its columns in the full model, if known."""
     return [

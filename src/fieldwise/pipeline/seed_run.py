@@ -13,15 +13,17 @@ from torch import Tensor
 from fieldwise.core.budget import Budget
 from fieldwise.core.files import replacing, write_json
 from fieldwise.core.mask import Mask
-from fieldwise.core.records import Metrics, RunRecord, StageRecord
+from fieldwise.core.records import Metrics, RunRecord, StageRecord, StoredResult
 from fieldwise.core.registry import name_of
+from fieldwise.core.store import FLOAT32, KINDS, Store
 from fieldwise.core.version import __version__
 from fieldwise.data.store import Dataset
 from fieldwise.exports.folder import export, load_trained
+from fieldwise.exports.info import ModelInfo, folder_bytes
 from fieldwise.models import MODELS
 from fieldwise.models.check import check_model
-from fieldwise.models.model import CTRModel
-from fieldwise.models.stored import StoredModel
+from fieldwise.models.model import CTRModel, OwnModel
+from fieldwise.models.stored import StoredModel, store_of, stored, stored_bytes
 from fieldwise.pipeline.folder import Job, begin, end, need, read, read_record
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import SearchResult
@@ -108,6 +110,18 @@ class SeedRun:
             full = deepcopy(full).to(task.torch_device)
         return evaluate(full, task.valid), predictions(full, self._data.test)[0]
 
+    @cached_property
+    def _full_stored(self) -> dict[str, StoredResult]:
+        """The full model in each store but float32, without training."""
+        if not isinstance(self._job.settings.model, OwnModel):
+            return {}
+        full = deepcopy(self._full).to(self._task.torch_device)
+        each = {kind: stored(full, Store(kind)) for kind in KINDS if kind != FLOAT32.kind}
+        return {
+            kind: StoredResult(bytes=stored_bytes(model), test=evaluate(model, self._data.test))
+            for kind, model in each.items()
+        }
+
     def _record(self, budget: Budget, mask: Mask, small: CTRModel | StoredModel, last: StageRecord) -> RunRecord:
         """One line of the results table; only here are the test rows read."""
         settings, data, task = self._job.settings, self._data, self._task
@@ -117,6 +131,7 @@ class SeedRun:
         assert search.summary is not None
         full_valid, full_logits = self._full_tested
         logits, labels = predictions(small, data.test)
+        compact = self._job.seed_folder(self._seed) / "compact" / budget.slug
         return RunRecord(
             data=data.fingerprint,
             source=data.title,
@@ -146,6 +161,10 @@ class SeedRun:
                 "torch": torch.__version__,
                 "numpy": np.__version__,
             },
+            store=str(store_of(small)),
+            full_bytes=stored_bytes(self._full),
+            compact_bytes=folder_bytes(ModelInfo.read(compact), compact),
+            full_stored=self._full_stored,
         )
 
 

@@ -1,7 +1,6 @@
 """Texts about a model folder: its fields, and its bytes by part."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from fieldwise.core.records import Bytes
@@ -32,14 +31,6 @@ def bytes_rows(sizes: Bytes, store: str) -> list[tuple[str, str]]:
         "whole folder": sizes.folder,
     }
     return [(part, f"{size:,}") for part, size in parts.items()]
-
-
-def folder_bytes(info: ModelInfo, folder: Path) -> Bytes:
-    """Bytes of a model folder, by part; an older folder's parts follow from its widths."""
-    found = info.bytes or Bytes(
-        tables=info.store.bytes(info.layout), first_order=info.store.bytes(info.linear), dense=4 * info.size.dense
-    )
-    return found.model_copy(update=info.on_disk(folder))
 
 
 def _alone(field: FieldInfo, width: int, store: Store) -> int:

@@ -13,28 +13,29 @@ making();
 themes();
 
 function fronts() {
-  const node = section("front", "The Pareto front", el("p", {}, "Higher is more accurate, further left is smaller. A large dot is the mean over seeds, its bar one standard deviation; small dots are single seeds. The dashed line is the Pareto front: no other method is better at the same size or smaller."));
+  const node = section("front", "The Pareto front", el("p", {}, "Higher is more accurate, further left is smaller. A large dot is the mean over seeds, its bar one standard deviation; small dots are single seeds. The dashed line is the Pareto front: no other method, nor the full model rounded to fewer bits, is better at the same size or smaller."));
+  const named = (one) => (!one.store || one.store === "float32" ? "full model" : `full, ${one.store}`);
   const grid = el("div", { class: data.models.length > 1 ? "grid two" : "grid" });
   node.append(grid);
   data.models.forEach((model, place) => {
-    const rows = data.rows.filter((row) => row.model === model), full = data.full.find((one) => one.model === model);
+    const rows = data.rows.filter((row) => row.model === model), fulls = data.full.filter((one) => one.model === model), full = fulls[0];
     if (!rows.length || !full) return;
     const single = data.seeds.filter((one) => one.model === model);
-    const front = d3.sort(rows.filter((row) => row.front), (row) => row.embedding);
-    const wide = full.embedding / d3.min(single, (one) => one.embedding) > 1.5;
-    figure(grid, { id: `chart-front-${place}`, title: `${model}: test AUC against embedding parameters`, legend: [...legend.filter(([name]) => rows.some((row) => row.method === name)), ["full model", "var(--ink)", d3.symbolDiamond]] }, (width) => look(width, `${model}: test AUC against embedding parameters`, {
+    const front = d3.sort(rows.filter((row) => row.front), (row) => row.size);
+    const wide = full.size / d3.min(single, (one) => one.size) > 1.5;
+    figure(grid, { id: `chart-front-${place}`, title: `${model}: test AUC against ${data.size}`, legend: [...legend.filter(([name]) => rows.some((row) => row.method === name)), ["full model", "var(--ink)", d3.symbolDiamond]] }, (width) => look(width, `${model}: test AUC against ${data.size}`, {
       height: 420, marginLeft: 62, marginRight: 30,
-      x: { label: "embedding parameters", type: wide ? "log" : "linear", grid: true, tickFormat: "~s", ticks: width < 560 ? 4 : 8, insetLeft: 16, insetRight: 24 },
+      x: { label: data.size, type: wide ? "log" : "linear", grid: true, tickFormat: "~s", ticks: width < 560 ? 4 : 8, insetLeft: 16, insetRight: 24 },
       y: { label: "test AUC", grid: true, nice: true, tickFormat: fine(rows.map((row) => row.auc)) },
       marks: [
         Plot.ruleY([full.auc], { stroke: "var(--soft)", strokeDasharray: "2 3" }),
-        Plot.line(front, { x: "embedding", y: "auc", stroke: "var(--soft)", strokeDasharray: "5 4", strokeWidth: 1.5 }),
-        Plot.ruleX(rows.filter((row) => row.auc_std !== null), { x: "embedding", y1: (row) => row.auc - row.auc_std, y2: (row) => row.auc + row.auc_std, stroke: (row) => tone.get(row.method), strokeOpacity: 0.6 }),
-        Plot.dot(single, { x: "embedding", y: "auc", r: 1.8, fill: (one) => tone.get(one.method), fillOpacity: 0.55 }),
-        Plot.dot(rows, { x: "embedding", y: "auc", r: 5.5, symbol: (row) => sign.get(row.method), fill: (row) => tone.get(row.method), stroke: "var(--card)", strokeWidth: 0.8,
-          title: (row) => `${row.method} at ${row.budget}\n${number(row.embedding)} embedding parameters\ntest AUC ${auc(row.auc)}${row.auc_std === null ? "" : " ± " + auc(row.auc_std)}, ${row.seeds.length} seeds\nsearch time ${row.search_share.toFixed(2)} x one training${row.front ? "\non the front" : ""}` }),
-        Plot.dot([full], { x: "embedding", y: "auc", r: 6, symbol: d3.symbolDiamond, fill: "currentColor", title: () => `full model\n${number(full.embedding)} embedding parameters\ntest AUC ${auc(full.auc)}` }),
-        Plot.text([full], { x: "embedding", y: "auc", text: () => "full model", dy: -14, textAnchor: "end", dx: 14, fontWeight: 600, stroke: "var(--card)", strokeWidth: 4, fill: "currentColor" }),
+        Plot.line(front, { x: "size", y: "auc", stroke: "var(--soft)", strokeDasharray: "5 4", strokeWidth: 1.5 }),
+        Plot.ruleX(rows.filter((row) => row.auc_std !== null), { x: "size", y1: (row) => row.auc - row.auc_std, y2: (row) => row.auc + row.auc_std, stroke: (row) => tone.get(row.method), strokeOpacity: 0.6 }),
+        Plot.dot(single, { x: "size", y: "auc", r: 1.8, fill: (one) => tone.get(one.method), fillOpacity: 0.55 }),
+        Plot.dot(rows, { x: "size", y: "auc", r: 5.5, symbol: (row) => sign.get(row.method), fill: (row) => tone.get(row.method), stroke: "var(--card)", strokeWidth: 0.8,
+          title: (row) => `${row.method} at ${row.budget}\n${number(row.size)} ${data.size}\ntest AUC ${auc(row.auc)}${row.auc_std === null ? "" : " ± " + auc(row.auc_std)}, ${row.seeds.length} seeds\nsearch time ${row.search_share.toFixed(2)} x one training${row.front ? "\non the front" : ""}` }),
+        Plot.dot(fulls, { x: "size", y: "auc", r: 6, symbol: d3.symbolDiamond, fill: "currentColor", title: (one) => `${named(one)}\n${number(one.size)} ${data.size}\ntest AUC ${auc(one.auc)}` }),
+        Plot.text(fulls, { x: "size", y: "auc", text: named, dy: -14, textAnchor: "end", dx: 14, fontWeight: 600, stroke: "var(--card)", strokeWidth: 4, fill: "currentColor" }),
       ],
       symbol: { type: "identity" },
     }));
@@ -53,6 +54,7 @@ function significance() {
     { head: "test AUC", value: (row) => row.auc, show: (row) => auc(row.auc) + (row.auc_std === null ? "" : " ± " + auc(row.auc_std)) },
     { head: "log loss", value: (row) => row.log_loss, show: (row) => auc(row.log_loss) },
     { head: "embedding", value: (row) => row.embedding, show: (row) => number(row.embedding) },
+    { head: "bytes", value: (row) => row.bytes, show: (row) => (row.bytes ? number(row.bytes) : "–") },
     { head: "vs. " + data.baseline, ...pick((test) => -test.difference), show: (row) => (row.test ? (row.test.difference < 0 ? "−" : "+") + Math.abs(row.test.difference).toFixed(4) : "–") },
     { head: "t-test p", ...pick((test) => test.t_holm), show: (row) => (row.test ? p(row.test.t_holm) : "–") },
     { head: "Wilcoxon p", ...pick((test) => test.wilcoxon_holm), show: (row) => (row.test ? p(row.test.wilcoxon_holm) : "–") },

@@ -8,6 +8,9 @@ from fieldwise.core.errors import RunError
 from fieldwise.core.hints import either
 
 FORMAT: Final = "fieldwise-comparison/1"
+BYTES: Final = "stored bytes (tables, first-order weights and scales)"
+PARAMETERS: Final = "embedding parameters"
+"""What the size of a row counts; parameters for comparisons of older versions."""
 
 
 def comparison_data(value: Any) -> dict[str, Any]:
@@ -28,6 +31,7 @@ def _data(value: Mapping[str, Any]) -> dict[str, Any]:
     complete = [cell for cell in cells if cell["record"] is not None]
     first = complete[0]["record"] if complete else None
     methods = list(dict.fromkeys(cell["method"] for cell in cells))
+    in_bytes = all(one.get("bytes") is not None for one in (*value["rows"], *value["full"]))
     source = first["source"] if first else value["settings"].get("data", {}).get("name", "")
     return {
         "kind": "comparison",
@@ -41,8 +45,9 @@ def _data(value: Mapping[str, Any]) -> dict[str, Any]:
         "baseline": value["baseline"],
         "comparisons": value["comparisons"],
         "jobs": value["jobs"],
-        "full": value["full"],
-        "rows": value["rows"],
+        "size": BYTES if in_bytes else PARAMETERS,
+        "full": [{**full, "size": _size(full, in_bytes)} for full in value["full"]],
+        "rows": [{**row, "size": _size(row, in_bytes)} for row in value["rows"]],
         "seeds": [
             {
                 "model": cell["model"],
@@ -50,7 +55,7 @@ def _data(value: Mapping[str, Any]) -> dict[str, Any]:
                 "budget": cell["budget"],
                 "seed": cell["seed"],
                 "auc": cell["record"]["compact_test"]["auc"],
-                "embedding": cell["record"]["compact_size"]["embedding"],
+                "size": _per_id(cell["record"]) if in_bytes else cell["record"]["compact_size"]["embedding"],
             }
             for cell in complete
         ],
@@ -61,6 +66,15 @@ def _data(value: Mapping[str, Any]) -> dict[str, Any]:
         "versions": first["versions"] if first else {},
         "device": first["device"] if first else "",
     }
+
+
+def _size(one: Mapping[str, Any], in_bytes: bool) -> float:
+    return float(one["bytes"] if in_bytes else one["embedding"])
+
+
+def _per_id(record: Mapping[str, Any]) -> int:
+    sizes = record["compact_bytes"]
+    return int(sizes["tables"] + sizes["first_order"])
 
 
 def _headline(value: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Computes the rows of a comparison from its cells: means, deviations, paired tests, corrections, Pareto front."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from fieldwise.core.comparison import CellRecord, Comparison, Full, PairedTest, Row
-from fieldwise.core.records import RunRecord
+from fieldwise.core.records import Bytes, Metrics, RunRecord
 
 Key = tuple[str, str, str]
 """Model, budget, method."""
@@ -22,7 +22,7 @@ def summarize(cells: Sequence[CellRecord], baseline: str, jobs: int, settings: d
         if cell.record is not None:
             groups.setdefault((cell.model, cell.budget, cell.method), []).append(cell)
     tests = _tests(groups, baseline)
-    full = [_full(model, groups) for model in dict.fromkeys(key[0] for key in groups)]
+    full = [found for model in dict.fromkeys(key[0] for key in groups) for found in _fulls(model, groups)]
     rows = [_row(key, group, tests.get(key)) for key, group in groups.items()]
     return Comparison(
         settings=settings,
@@ -57,9 +57,15 @@ def holm(values: Sequence[float]) -> list[float]:
 
 def on_front(row: Row, rows: Sequence[Row], full: Sequence[Full]) -> bool:
     """Returns whether no point of the row's model dominates it: no worse in AUC and size, and better in one."""
-    points = [(r.embedding, r.auc) for r in rows if r.model == row.model]
-    points += [(f.embedding, f.auc) for f in full if f.model == row.model]
-    return not any(e <= row.embedding and a >= row.auc and (e < row.embedding or a > row.auc) for e, a in points)
+    points = [(_stored(r), r.auc) for r in rows if r.model == row.model]
+    points += [(_stored(f), f.auc) for f in full if f.model == row.model]
+    own = _stored(row)
+    return not any(e <= own and a >= row.auc and (e < own or a > row.auc) for e, a in points)
+
+
+def _stored(row: Row | Full) -> float:
+    """Returns the stored bytes of a row; of older records, those of its embedding in float32."""
+    return 4 * row.embedding if row.bytes is None else row.bytes
 
 
 def _tests(groups: dict[Key, list[CellRecord]], baseline: str) -> dict[Key, PairedTest]:
@@ -102,6 +108,7 @@ def _row(key: Key, group: Sequence[CellRecord], test: PairedTest | None) -> Row:
         auc_std=stdev(aucs) if len(aucs) > 1 else None,
         log_loss=fmean(r.compact_test.log_loss for r in records),
         embedding=fmean(r.compact_size.embedding for r in records),
+        bytes=_mean_bytes(r.compact_bytes for r in records),
         nonzeros=fmean(nonzeros) if nonzeros else None,
         dense=fmean(dense) if dense else None,
         uses_pretrained=used,
@@ -118,18 +125,47 @@ def _spent(record: RunRecord, used: bool) -> float:
     return sum(seconds for stage, seconds in record.seconds.items() if used or stage != "pretrain")
 
 
-def _full(model: str, groups: dict[Key, list[CellRecord]]) -> Full:
+def _fulls(model: str, groups: dict[Key, list[CellRecord]]) -> list[Full]:
+    """Returns the full model in float32, and in each store in which every record has it."""
     records = {cell.seed: _record(cell) for key, group in groups.items() if key[0] == model for cell in group}
-    aucs = [r.full_test.auc for r in records.values()]
+    stores = [
+        name
+        for name in next(iter(records.values())).full_stored
+        if all(name in r.full_stored for r in records.values())
+    ]
+    plain = {seed: (r.full_test, r.full_bytes) for seed, r in records.items()}
+    found = {"float32": plain}
+    found |= {
+        name: {seed: (r.full_stored[name].test, r.full_stored[name].bytes) for seed, r in records.items()}
+        for name in stores
+    }
+    embedding = fmean(r.full_size.embedding for r in records.values())
+    seconds = fmean(r.seconds["pretrain"] for r in records.values())
+    return [_full(model, store, tests, embedding, seconds) for store, tests in found.items()]
+
+
+def _full(
+    model: str, store: str, tests: dict[int, tuple[Metrics, Bytes | None]], embedding: float, seconds: float
+) -> Full:
+    aucs = [test.auc for test, _ in tests.values()]
     return Full(
         model=model,
-        seeds=sorted(records),
+        store=store,
+        seeds=sorted(tests),
         auc=fmean(aucs),
         auc_std=stdev(aucs) if len(aucs) > 1 else None,
-        log_loss=fmean(r.full_test.log_loss for r in records.values()),
-        embedding=fmean(r.full_size.embedding for r in records.values()),
-        seconds=fmean(r.seconds["pretrain"] for r in records.values()),
+        log_loss=fmean(test.log_loss for test, _ in tests.values()),
+        embedding=embedding,
+        bytes=_mean_bytes(sizes for _, sizes in tests.values()),
+        seconds=seconds,
     )
+
+
+def _mean_bytes(sizes: Iterable[Bytes | None]) -> float | None:
+    """Returns the mean of what is stored per id; None if a record lacks it."""
+    found = [None if size is None else size.per_id for size in sizes]
+    known = [size for size in found if size is not None]
+    return fmean(known) if len(known) == len(found) else None
 
 
 def _record(cell: CellRecord) -> RunRecord:

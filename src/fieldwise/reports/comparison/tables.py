@@ -6,10 +6,10 @@ from fieldwise.core.comparison import Comparison, Row
 from fieldwise.reports.run.markdown import Cells, markdown_table, plain, plain_rows
 
 HEADS = (
-    "method", "starts from", "seeds", "test AUC", "log loss", "embedding", "search s", "search x", "all x", "memory",
-    "difference", "t-test p", "Holm", "Wilcoxon p", "Holm", "front",
+    "method", "starts from", "seeds", "test AUC", "log loss", "embedding", "bytes", "search s", "search x", "all x",
+    "memory", "difference", "t-test p", "Holm", "Wilcoxon p", "Holm", "front",
 )  # fmt: skip
-SHORT = (0, 3, 5, 7, 8, 10, 12)
+SHORT = (0, 3, 6, 8, 9, 11, 13)
 """Indices of the columns that fit into a terminal of 80 characters."""
 SHORT_HEADS = tuple(HEADS[place] for place in SHORT)
 FAILED_HEADS = ("model", "method", "budget", "seed", "why")
@@ -62,8 +62,9 @@ def method_rows(comparison: Comparison, model: str, budget: str) -> Iterable[Cel
     for full in comparison.full:
         if full.model == model:
             auc = _spread(full.auc, full.auc_std)
-            size, blanks = f"{full.embedding:,.0f}", ("",) * 7
-            yield "full model", "fresh", len(full.seeds), auc, f"{full.log_loss:.4f}", size, "", "", "1.00", *blanks
+            name = "full model" if full.store == "float32" else f"full model, {full.store}"
+            size, blanks = (f"{full.embedding:,.0f}", _bytes(full.bytes)), ("",) * 7
+            yield name, "fresh", len(full.seeds), auc, f"{full.log_loss:.4f}", *size, "", "", "1.00", *blanks
 
 
 def short(cells: Cells) -> Cells:
@@ -91,6 +92,7 @@ def _cells(row: Row) -> Cells:
         _spread(row.auc, row.auc_std),
         f"{row.log_loss:.4f}",
         f"{row.embedding:,.0f}",
+        _bytes(row.bytes),
         f"{row.search_seconds:.1f}",
         f"{row.search_share:.2f}",
         f"{row.total_share:.2f}",
@@ -101,11 +103,15 @@ def _cells(row: Row) -> Cells:
 
 
 def _front(comparison: Comparison) -> list[str]:
-    """Returns the Pareto front of test AUC and embedding parameters."""
-    points = [(r.model, r.embedding, r.auc, f"{r.method}, {r.budget}") for r in comparison.rows if r.front]
-    lines = ["## The front: no smaller model is better", ""]
-    body = [(m, f"{e:,.0f}", f"{a:.4f}", name) for m, e, a, name in sorted(points)]
-    return lines + markdown_table(("model", "embedding", "test AUC", "method and budget"), plain_rows(body))
+    """Returns the Pareto front of test AUC and stored bytes."""
+    points = [
+        (r.model, 4 * r.embedding if r.bytes is None else r.bytes, r.embedding, r.auc, f"{r.method}, {r.budget}")
+        for r in comparison.rows
+        if r.front
+    ]
+    lines = ["## The front: no smaller model is better, nor the full model in fewer bits", ""]
+    body = [(m, f"{b:,.0f}", f"{e:,.0f}", f"{a:.4f}", name) for m, b, e, a, name in sorted(points)]
+    return lines + markdown_table(("model", "bytes", "embedding", "test AUC", "method and budget"), plain_rows(body))
 
 
 def _notes(comparison: Comparison) -> list[str]:
@@ -114,7 +120,9 @@ def _notes(comparison: Comparison) -> list[str]:
     least = 2.0 ** (1 - pairs) if pairs else 1.0
     lines = [
         "Mean and standard deviation over seeds; test rows are read once, at the end of each cell. Embedding counts "
-        "the numbers in the tables of the compact model. Search x is the search time as a multiple of one plain "
+        "the numbers in the tables of the compact model; bytes count all that is stored per id: tables, first-order "
+        "weights and scales. Full models in float16, int8 and int4 are rounded after training. Search x is the search "
+        "time as a multiple of one plain "
         "training of the full model; all x adds retraining, and pretraining if the cell uses it (counted in full for "
         "each cell, although all cells of a seed share it). Memory is the peak during the search.",
         "",
@@ -129,6 +137,10 @@ def _notes(comparison: Comparison) -> list[str]:
         if row.nonzeros is not None and row.dense is not None
     ]
     return lines
+
+
+def _bytes(size: float | None) -> str:
+    return "" if size is None else f"{size:,.0f}"
 
 
 def _spread(mean: float, deviation: float | None) -> str:

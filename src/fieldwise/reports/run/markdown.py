@@ -7,7 +7,7 @@ from typing import Final
 
 from fieldwise.core.baselines import BaselineRecord
 from fieldwise.core.records import RunRecord
-from fieldwise.reports.run import headline, verdict
+from fieldwise.reports.run import headline, stored, verdict
 
 Cells = Sequence[object]
 _MARKS: Final = re.compile(r"[\\`*\[\]<>~&$]|(?<![^\W_])_|_(?![^\W_])")
@@ -40,8 +40,9 @@ def report(records: Sequence[RunRecord], baselines: BaselineRecord | None = None
         *markdown_table(RESULT_HEADS, plain_rows(results(records))),
         "",
         "The test split is read once, at the end. Embedding counts the numbers in the tables; linear counts "
-        "first-order weights, which are not masked and do not count toward the budget.",
+        "first-order weights, which only budgets in bytes count and may drop.",
         "",
+        *_stored(records),
         "## What the search evaluated and what it selected",
         "",
         *markdown_table(SEARCH_HEADS, plain_rows(searches(records))),
@@ -56,6 +57,12 @@ def report(records: Sequence[RunRecord], baselines: BaselineRecord | None = None
     lines += ["", "## Seconds per stage", "", *markdown_table(SECOND_HEADS, plain_rows(seconds(records)))]
     lines += ["", "Versions: " + ", ".join(f"{name} {v}" for name, v in first.versions.items()) + "."]
     return "\n".join(lines) + "\n"
+
+
+def _stored(records: Sequence[RunRecord]) -> list[str]:
+    """The section on stored bytes; none for records of older versions."""
+    rows = list(stored.stored_rows(records))
+    return ["## Stored bytes", "", *markdown_table(stored.HEADS, plain_rows(rows)), "", stored.NOTE, ""] if rows else []
 
 
 CHANGE_HEADS = ("compact minus full", "test AUC", "log loss")

@@ -1,0 +1,136 @@
+"""A run with budgets in bytes: what lies in the folder is what the budget promises, and every command reads it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.errors import BudgetError, SettingsError
+from fieldwise.core.store import Store
+from fieldwise.data.store import Dataset
+from fieldwise.exports.folder import load
+from fieldwise.exports.info import ModelInfo
+from fieldwise.pipeline import stages as pipeline
+from fieldwise.pipeline.settings import RunSettings
+from fieldwise.reports.run.view import open_run
+from fieldwise.train.evaluate import evaluate
+from tests.command_line import cli
+
+BUDGETS = ["12% bytes int8", "3000 bytes int4", "40% bytes int8 total"]
+
+
+def settings(**changes: dict[str, Any]) -> RunSettings:
+    tables: dict[str, dict[str, Any]] = {
+        "run": {"budgets": BUDGETS, "device": "cpu"},
+        "data": {"name": "planted", "rows": 4000},
+        "model": {"name": "deepfm", "width": 4},
+        "pretrain": {"batch": 512, "epochs": 2, "learning_rate": 0.02},
+        "search": {"name": "ham", "batch": 512, "epochs": 2},
+        "retrain": {"batch": 512, "epochs": 2},
+    }
+    return RunSettings.parse({name: {**values, **changes.get(name, {})} for name, values in tables.items()})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("bytes") / "run"
+    pipeline.run(settings(), out)
+    return out
+
+
+def tensor_bytes(folder: Path) -> int:
+    """Bytes of all tensors in a model's file, without the header."""
+    data = (folder / "model.safetensors").read_bytes()
+    return len(data) - 8 - int.from_bytes(data[:8], "little")
+
+
+@pytest.mark.parametrize("text", BUDGETS)
+def test_the_file_holds_what_the_budget_promises(finished: Path, text: str) -> None:
+    budget, data = Budget.parse(text), Dataset.open(finished / "dataset")
+    folder = finished / "seed-0" / "compact" / budget.slug
+    info, model = ModelInfo.read(folder), settings().model
+    layout, linear = model.layout(data.schema), model.linear(data.schema)
+    assert info.store == Store(budget.store)
+    assert info.bytes is not None
+    full = budget.full(layout, linear)
+    if budget.total:
+        dense = ModelInfo.read(finished / "seed-0" / "pretrain").bytes
+        assert dense is not None
+        limit = budget.amount_of(full + dense.dense)
+        assert tensor_bytes(folder) <= limit
+        return
+    limit = budget.amount_of(full)
+    assert tensor_bytes(folder) <= limit + info.bytes.dense
+    mask = json.loads((finished / "seed-0" / "search" / budget.slug / "mask.json").read_text())
+    first = [field["first_order"] for field in mask["fields"]]
+    assert first == [field.first_order for field in info.fields]
+    costs = budget.costs(layout, linear)
+    kept = np.concatenate([
+        *[np.isin(np.arange(f["width"]), f["kept"]) for f in mask["fields"]], np.asarray(first, dtype=bool)
+    ])  # fmt: skip
+    left = limit - info.bytes.per_id
+    assert left <= 0.02 * limit or costs[~kept].min() > left - layout.columns / 2
+
+
+def test_records_and_reports_show_each_part(finished: Path) -> None:
+    records = open_run(finished).records
+    for record in records:
+        folder = finished / "seed-0" / "compact" / Budget.parse(record.budget).slug
+        assert record.compact_bytes is not None
+        assert record.full_bytes is not None
+        assert record.compact_bytes.folder == sum(path.stat().st_size for path in folder.iterdir())
+        assert record.store == Budget.parse(record.budget).store
+        assert list(record.full_stored) == ["float16", "int8", "int4"]
+        assert record.full_stored["int8"].bytes.per_id < 0.3 * record.full_bytes.per_id
+        data = Dataset.open(finished / "dataset")
+        found = evaluate(load(folder).model, data.test)
+        assert found.auc == pytest.approx(record.compact_test.auc, abs=1e-4)  # other alignment, other rounding
+        assert found.log_loss == pytest.approx(record.compact_test.log_loss, abs=1e-6)
+    (report,) = finished.glob("report*.md")
+    text = report.read_text()
+    assert "## Stored bytes" in text
+    assert "never vocabularies" in text
+    for sizes in (record.compact_bytes, record.full_bytes):
+        assert sizes is not None
+        assert f"{sizes.tables:,}" in text
+
+
+def test_commands_read_stored_tables(finished: Path, tmp_path: Path) -> None:
+    folder = finished / "seed-0" / "compact" / Budget.parse(BUDGETS[1]).slug
+    shown = cli("describe", folder)
+    assert shown.returncode == 0, shown.stderr
+    for word in (
+        "tables (int4)",
+        "first-order weights (int4)",
+        "dense layers (float32)",
+        "vocabularies",
+        "whole folder",
+    ):
+        assert word in shown.stdout
+    again = cli("export", folder, "--store", "int8", "--out", tmp_path / "int8")
+    assert again.returncode == 2
+    assert "stored as int4 already" in again.stderr
+    assert cli("export", folder, "--store", "int3", "--out", tmp_path / "int8").returncode == 2
+    full = finished / "seed-0" / "pretrain"
+    assert cli("export", full, "--store", "int4 row", "--out", tmp_path / "row").returncode == 0
+    assert str(ModelInfo.read(tmp_path / "row").store) == "int4 row"
+    with safe_open(tmp_path / "row" / "model.safetensors", "np") as file:
+        assert "embedding.scales_4" in set(file.keys())
+
+
+def test_a_store_that_the_budget_does_not_count_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="budget of 12% bytes int8 counts int8"):
+        pipeline.run(settings(retrain={"store": "int4"}), tmp_path / "run")
+    assert not (tmp_path / "run" / "seed-0").exists()
+    with pytest.raises(BudgetError, match="cannot be met"):
+        pipeline.run(settings(run={"budgets": ["900 bytes int8 total"]}), tmp_path / "run")
+
+
+def test_parameters_may_be_stored_in_any_type(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    pipeline.run(settings(run={"budgets": ["40% parameters"]}, retrain={"store": "int8 row"}), out)
+    assert str(ModelInfo.read(out / "seed-0" / "compact" / "40pct-parameters").store) == "int8 row"
