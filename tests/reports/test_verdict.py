@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from fieldwise.core.baselines import BaselineRecord
 from fieldwise.core.records import RunRecord
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.settings import RunSettings
+from fieldwise.reports.comparison.differences import T_975, differences
 from fieldwise.reports.run import headline, markdown, verdict
 from fieldwise.reports.run.estimate import Estimate, over_seeds
 from fieldwise.reports.run.view import open_run
@@ -93,8 +95,8 @@ def test_a_sound_run_has_no_warnings(record: RunRecord, baselines: BaselineRecor
         (
             ((0.75, 0.4), (0.749, 0.4), 0.001),
             {},
-            "At 6 columns, the AUC difference between compact and full, -0.0010 (-0.0030 to +0.0010), is within its "
-            "95% interval: the test rows cannot tell which of the two is better.",
+            "The AUC difference between compact and full is within its 95% interval: -0.0010 (-0.0030 to +0.0010) at 6 "
+            "columns. So the test rows cannot tell which of the two is better.",
         ),
     ],
 )
@@ -120,7 +122,7 @@ def test_a_leak_is_named(best: float, says: str, record: RunRecord, baselines: B
 def test_noise_is_not_beaten_by_a_regression_that_is_noise_too(record: RunRecord, baselines: BaselineRecord) -> None:
     poor = with_rows(baselines, logistic=baselines.logistic.model_copy(update={"auc": 0.51}), auc_error=0.02)
     lines = verdict.warnings([with_test(record, (0.49, 0.4), (0.49, 0.4), 0.001)], poor)
-    assert [line.split(" ")[0] for line in lines] == ["Clicks", "At"]
+    assert [line.split(" ")[0] for line in lines] == ["Clicks", "The"]
 
 
 def test_seeds_widen_an_interval_and_rows_are_shared() -> None:
@@ -193,3 +195,19 @@ def test_a_run_ends_with_its_headline_and_warnings_on_the_terminal(tmp_path: Pat
     assert "baselines: a constant, and a logistic regression: begins" in result.stdout
     assert "With a budget of 6 columns the embedding tables shrink from" in result.stdout
     assert "Warning: Only " in result.stdout
+
+
+def test_a_comparison_shows_each_method_s_difference_to_the_baseline() -> None:
+    def cell(method: str, seed: int, auc: float) -> dict[str, Any]:
+        record = {"compact_test": {"auc": auc}}
+        return {"model": "fm", "budget": "25%", "method": method, "seed": seed, "record": record}
+
+    aucs = {"uniform": (0.70, 0.71, 0.72), "ham": (0.72, 0.72, 0.74), "rounds": (0.69,)}
+    cells = [cell(method, seed, auc) for method, values in aucs.items() for seed, auc in enumerate(values)]
+    ham, rounds = differences(cells, "uniform")
+    assert (ham["method"], ham["pairs"], rounds["pairs"]) == ("ham", 3, 1)
+    expected = stats.ttest_rel(aucs["ham"], aucs["uniform"]).confidence_interval()
+    assert [ham["low"], ham["high"]] == pytest.approx([expected.low, expected.high], rel=1e-3)
+    assert ham["value"] == pytest.approx(0.05 / 3)
+    assert (rounds["value"], rounds["low"]) == (pytest.approx(-0.01), None)
+    assert pytest.approx([stats.t.ppf(0.975, df) for df in range(1, 31)], abs=6e-4) == T_975

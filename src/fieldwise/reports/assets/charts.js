@@ -42,6 +42,12 @@ const withInterval = (one, sign = "") => {
   return one.low === null ? show(one.value) : `${show(one.value)} (${show(one.low)} to ${show(one.high)})`;
 };
 const whole = (first, last, count = 8) => d3.ticks(first, last, Math.max(1, Math.min(count, last - first))).filter(Number.isInteger);
+/** Ticks of a logarithmic axis that do not overlap: 1, 2 and 5 of each decade, or all if those are too few. */
+const decades = (values) => {
+  const all = d3.scaleLog().domain(d3.extent(values)).ticks();
+  const few = all.filter((value) => [1, 2, 5].includes(Math.round(value / 10 ** Math.floor(Math.log10(value) + 1e-9))));
+  return few.length > 1 ? few : all.length < 6 ? all : all.filter((_, place) => place % 3 === 0);
+};
 /** A number format with enough digits to distinguish these values. */
 const fine = (values, least = 3) => {
   const span = d3.max(values) - d3.min(values);

@@ -8,9 +8,38 @@ const sign = new Map(data.methods.map((method, place) => [method, signs[place % 
 const legend = data.methods.map((method) => [method, tone.get(method), sign.get(method)]);
 
 opening("comparison");
-if (data.rows.length) { fronts(); significance(); heat(); price(); }
+if (data.rows.length) { versus(); fronts(); significance(); heat(); price(); }
 making();
 themes();
+
+/** One row per method: its mean difference to the baseline, and the interval over seeds. */
+function versus() {
+  if (!data.differences.length) return;
+  const node = section("versus", `Difference to ${data.baseline}`, el("p", {}, `Test AUC of each method minus that of ${data.baseline}, at the same budget and seed: the mean over seeds, and its 95% interval (paired t). An interval that contains 0 means that these seeds cannot tell the two apart. Intervals are not corrected for the number of methods; the table below also has corrected p-values.`));
+  const grid = el("div", { class: "grid two" });
+  node.append(grid);
+  const tone = (row) => (row.low === null || (row.low <= 0 && row.high >= 0) ? "var(--soft)" : row.value > 0 ? "var(--kept)" : "var(--dropped)");
+  const show = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(4);
+  d3.groups(data.differences, (row) => row.model, (row) => row.budget).forEach(([model, budgets], m) => budgets.forEach(([budget, found], b) => {
+    const rows = d3.sort(found, (row) => -row.value), names = rows.map((row) => row.method);
+    const ends = [0, ...rows.flatMap((row) => [row.value, row.low ?? row.value, row.high ?? row.value])];
+    const title = `${model}, ${budget}: test AUC minus ${data.baseline}`;
+    figure(grid, { id: `chart-versus-${m}-${b}`, title, legend: [["better", "var(--kept)"], ["worse", "var(--dropped)"], ["undecided", "var(--soft)"]] }, (width) => {
+      const left = Math.min(width * 0.36, 18 + 7.2 * d3.max(names, (name) => name.length)), texts = shorts(names, Math.floor((left - 12) / 7.2));
+      return look(width, title, {
+        height: names.length * 26 + 66, marginLeft: left, marginRight: 68,
+        x: { label: "difference of test AUC", grid: true, nice: true, ticks: width < 420 ? 3 : 5, tickFormat: fine(ends), domain: d3.extent(ends) },
+        y: { domain: names, label: null, tickSize: 0, tickFormat: (name) => texts[names.indexOf(name)] },
+        marks: [
+          Plot.ruleX([0], { stroke: "currentColor", strokeWidth: 1.2 }),
+          Plot.ruleY(rows.filter((row) => row.low !== null), { y: "method", x1: "low", x2: "high", stroke: tone, strokeWidth: 3, strokeLinecap: "round" }),
+          Plot.dot(rows, { y: "method", x: "value", r: 5, fill: tone, title: (row) => `${row.method} at ${row.budget}\n${show(row.value)}${row.low === null ? "" : ` (${show(row.low)} to ${show(row.high)})`}\n${row.pairs} seeds` }),
+          Plot.text(rows, { y: "method", x: (row) => row.high ?? row.value, text: (row) => show(row.value), dx: 9, textAnchor: "start", fill: "currentColor" }),
+        ],
+      });
+    });
+  }));
+}
 
 function fronts() {
   const node = section("front", "The Pareto front", el("p", {}, "Higher is more accurate, further left is smaller. A large dot is the mean over seeds, its bar one standard deviation; small dots are single seeds. The dashed line is the Pareto front: no other method, nor the full model rounded to fewer bits, is better at the same size or smaller."));
@@ -25,7 +54,7 @@ function fronts() {
     const wide = full.size / d3.min(single, (one) => one.size) > 1.5;
     figure(grid, { id: `chart-front-${place}`, title: `${model}: test AUC against ${data.size}`, legend: [...legend.filter(([name]) => rows.some((row) => row.method === name)), ["full model", "var(--ink)", d3.symbolDiamond]] }, (width) => look(width, `${model}: test AUC against ${data.size}`, {
       height: 420, marginLeft: 62, marginRight: 30,
-      x: { label: data.size, type: wide ? "log" : "linear", grid: true, tickFormat: "~s", ticks: width < 560 ? 4 : 8, insetLeft: 16, insetRight: 24 },
+      x: { label: data.size, type: wide ? "log" : "linear", grid: true, tickFormat: "~s", ticks: wide ? decades([...fulls.map((one) => one.size), ...single.map((one) => one.size)]) : 4, insetLeft: 16, insetRight: 24 },
       y: { label: "test AUC", grid: true, nice: true, tickFormat: fine(rows.map((row) => row.auc)) },
       marks: [
         Plot.ruleY([full.auc], { stroke: "var(--soft)", strokeDasharray: "2 3" }),
@@ -44,7 +73,7 @@ function fronts() {
 
 function significance() {
   const seeds = d3.max(data.rows, (row) => row.seeds.length);
-  const node = section("table", "Against the baseline", el("p", {}, !data.comparisons ? `No row shares at least two seeds with ${data.baseline}, so there are no tests yet.` : `Every row is tested against ${data.baseline} at the same budget and model, over their common seeds; p-values are two-sided and corrected for all ${data.comparisons} comparisons (Holm).`
+  const node = section("table", "Against the baseline", el("p", {}, !data.comparisons ? `No row shares at least two seeds with ${data.baseline}, so there are no tests yet.` : `Every row is tested against ${data.baseline} at the same budget and model, over their common seeds; p-values are two-sided; corrected ones are for all ${data.comparisons} comparisons together (Holm's method).`
     + (seeds < 6 ? ` With ${seeds} seed${seeds > 1 ? "s" : ""} the smallest possible p of Wilcoxon's test is ${(2 / 2 ** seeds).toFixed(2)}.` : "")));
   const p = (value) => (value < 0.001 ? "<0.001" : value.toFixed(3));
   const pick = (get) => ({ value: (row) => (row.test ? get(row.test) : Infinity) });
@@ -56,8 +85,8 @@ function significance() {
     { head: "embedding", value: (row) => row.embedding, show: (row) => number(row.embedding) },
     { head: "bytes", value: (row) => row.bytes, show: (row) => (row.bytes ? number(row.bytes) : "–") },
     { head: "vs. " + data.baseline, ...pick((test) => -test.difference), show: (row) => (row.test ? (row.test.difference < 0 ? "−" : "+") + Math.abs(row.test.difference).toFixed(4) : "–") },
-    { head: "t-test p", ...pick((test) => test.t_holm), show: (row) => (row.test ? p(row.test.t_holm) : "–") },
-    { head: "Wilcoxon p", ...pick((test) => test.wilcoxon_holm), show: (row) => (row.test ? p(row.test.wilcoxon_holm) : "–") },
+    ...[["t", "t-test p"], ["t_holm", "t-test p, corrected"], ["wilcoxon", "Wilcoxon p"], ["wilcoxon_holm", "Wilcoxon p, corrected"]]
+      .map(([key, head]) => ({ head, ...pick((test) => test[key]), show: (row) => (row.test ? p(row.test[key]) : "–") })),
     { head: "seeds", value: (row) => row.seeds.length },
     { head: "on the front", value: (row) => (row.front ? 1 : 0), show: (row) => (row.front ? "yes" : "") },
   ];
@@ -83,7 +112,7 @@ function heat() {
       .concat(found[0].before.map((value, j) => ({ method: "full model", j, value })));
     const names = ["full model", ...data.methods.filter((method) => found.some((one) => one.method === method))];
     const left = Math.min(width * 0.3, 18 + 7 * d3.max(data.fields, (name) => Math.min(22, name.length)));
-    const texts = shorts(data.fields, Math.floor(left / 7.2));
+    const texts = shorts(data.fields, Math.floor((left - 12) / 7.2));
     const each = (width - left) / names.length, top = d3.max(cells, (cell) => cell.value);
     return look(width, "Width of each field by method", {
       height: data.fields.length * (many ? 16 : 30) + 84, marginLeft: left, marginTop: 84, marginBottom: 6, padding: 0.04,

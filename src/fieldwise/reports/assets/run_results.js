@@ -51,7 +51,7 @@ function verdict() {
   for (const [key, title] of [["auc", "Test AUC: higher is better"], ["log_loss", "Test log loss: lower is better"]]) {
     const all = models.flatMap((model) => [model[key].value, model[key].low ?? model[key].value, model[key].high ?? model[key].value]);
     figure(grid, { id: "chart-verdict-" + key, title }, (width) => {
-      const left = Math.min(width * 0.42, 18 + 7.2 * d3.max(names, (name) => name.length)), texts = shorts(names, Math.floor(left / 7.2));
+      const left = Math.min(width * 0.42, 18 + 7.2 * d3.max(names, (name) => name.length)), texts = shorts(names, Math.floor((left - 12) / 7.2));
       return look(width, title, {
         height: names.length * 34 + 62, marginLeft: left, marginRight: 64,
         x: { label: null, grid: true, nice: true, ticks: width < 420 ? 3 : 5, tickFormat: fine(all), insetLeft: 8 },
@@ -119,7 +119,7 @@ function widths() {
     const found = rows();
     const step = found.length > 100 ? 15 : 22, left = Math.min(width * 0.36, 16 + 7 * d3.max(found, (row) => Math.min(26, row.name.length)) || 60);
     if (!found.length) return el("p", {}, "No field name contains this text.");
-    const names = shown(Math.floor(left / 7.2));
+    const names = shown(Math.floor((left - 12) / 7.2));
     return look(width, "Width of each field before and after", {
       height: found.length * step + 66, marginLeft: left, marginRight: width < 520 ? 76 : 180,
       x: { label: "columns", grid: true, tickFormat: "d", ticks: whole(0, d3.max(found, (row) => row.before)), axis: found.length > 30 ? "both" : "bottom" },
@@ -157,7 +157,7 @@ function front() {
   node.append(grid);
   figure(grid, { id: "chart-front", title: "Test AUC against embedding parameters", legend: [["compact", "var(--kept)"], ["full model", "var(--dropped)"]] }, (width) => look(width, "Test AUC against embedding parameters", {
     height: 340, marginLeft: 62, marginRight: 40,
-    x: { label: "embedding parameters", type: narrow ? "linear" : "log", grid: true, tickFormat: "~s", ticks: width < 640 ? 4 : 8, insetLeft: 40, insetRight: 40 },
+    x: { label: "embedding parameters", type: narrow ? "linear" : "log", grid: true, tickFormat: "~s", ticks: narrow ? 4 : decades(points.map((p) => p.x)), insetLeft: 40, insetRight: 40 },
     y: { label: "test AUC", grid: true, nice: true, tickFormat: fine(points.map((p) => p.y)), insetTop: 24, insetBottom: 30 },
     marks: [
       Plot.line(groups, { x: "x", y: "y", stroke: "var(--soft)", strokeDasharray: "4 3" }),

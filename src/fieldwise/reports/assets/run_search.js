@@ -82,7 +82,7 @@ function dynamics() {
   const redrawNow = figure(lower, { id: "chart-moment", title: "Scores at this step, by field", legend, tall: many }, (width) => {
     const s = search;
     const left = Math.min(width * 0.36, 18 + 7 * d3.max(data.fields, (field) => Math.min(22, field.name.length)));
-    const names = shorts(data.fields.map((field) => field.name), Math.floor(left / 7.2));
+    const names = shorts(data.fields.map((field) => field.name), Math.floor((left - 12) / 7.2));
     const points = s.owners.map((owner, column) => ({ owner, score: s.scores[column][moment] * s.scale, column }));
     return look(width, "Score of every column at the chosen step", {
       height: data.fields.length * (many ? 15 : 26) + 68, marginLeft: left,
@@ -98,7 +98,7 @@ function dynamics() {
   const redrawWidths = figure(lower, { id: "chart-moment-widths", title: "Widths if the search ended at this step", tall: many, legend: [["at this step", "var(--kept)"], ["at the end", "var(--ink)"]] }, (width) => {
     const s = search, now = s.widths[moment] ?? [], end = s.widths.at(-1) ?? [];
     const left = Math.min(width * 0.36, 18 + 7 * d3.max(data.fields, (field) => Math.min(22, field.name.length)));
-    const names = shorts(data.fields.map((field) => field.name), Math.floor(left / 7.2));
+    const names = shorts(data.fields.map((field) => field.name), Math.floor((left - 12) / 7.2));
     const bars = data.fields.map((_, j) => ({ j, now: now[j] ?? 0, end: end[j] ?? 0 }));
     return look(width, "Widths at the chosen step", {
       height: data.fields.length * (many ? 15 : 26) + 68, marginLeft: left, marginRight: 40,
@@ -167,7 +167,7 @@ function cosines() {
   const tones = ["var(--kept)", "var(--dropped)"];
   redraw.push(figure(grid, { id: "chart-cosines-all", title: "Mean absolute cosine of every field", tall: usable.length > 30, legend: panels.map((panel, place) => [panel.label, tones[place]]) }, (width) => {
     const left = Math.min(width * 0.36, 18 + 7 * d3.max(usable, (j) => Math.min(22, data.fields[j].name.length)));
-    const names = shorts(data.fields.map((field) => field.name), Math.floor(left / 7.2));
+    const names = shorts(data.fields.map((field) => field.name), Math.floor((left - 12) / 7.2));
     return look(width, "Mean absolute cosine of every field", {
       height: usable.length * (usable.length > 30 ? 15 : 26) + 68, marginLeft: left, marginRight: 40,
       x: { label: "mean |cosine|", grid: true, axis: usable.length > 30 ? "both" : "bottom", domain: [0, Math.max(0.1, d3.max(dots, (dot) => dot.value))], nice: true, ticks: 5 },

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from fieldwise.core.errors import RunError
 from fieldwise.core.hints import either
+from fieldwise.reports.comparison.differences import differences
 
 FORMAT: Final = "fieldwise-comparison/1"
 BYTES: Final = "stored bytes (tables, first-order weights and scales)"
@@ -48,6 +49,7 @@ def _data(value: Mapping[str, Any]) -> dict[str, Any]:
         "size": BYTES if in_bytes else PARAMETERS,
         "full": [{**full, "size": _size(full, in_bytes)} for full in value["full"]],
         "rows": [{**row, "size": _size(row, in_bytes)} for row in value["rows"]],
+        "differences": differences(complete, value["baseline"]),
         "seeds": [
             {
                 "model": cell["model"],

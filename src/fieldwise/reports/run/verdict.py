@@ -99,7 +99,7 @@ def warnings(records: Sequence[RunRecord], baselines: BaselineRecord | None) -> 
     lines += _no_better(trained, simple.get("constant"), simple.get("logistic regression"))
     if any(model.auc.value > TOO_GOOD for model in trained):
         return [*lines, _leak([model for model in trained if model.auc.value > TOO_GOOD], baselines)]
-    return lines + [line for group in by_budget(records).values() for line in _undecided(change(group), len(group))]
+    return [*lines, *_undecided(records)]
 
 
 def total(size: Size) -> int:
@@ -175,11 +175,15 @@ def _leak(perfect: Sequence[Judged], baselines: BaselineRecord | None) -> str:
     return f"{start}: '{best.name}' {alone} AUC {best.auc:.4f}. Leave out what is known only after the click."
 
 
-def _undecided(found: Change, seeds: int) -> Iterable[str]:
-    """Says that the test rows cannot tell the compact from the full model."""
-    if found.auc.has_zero:
+def _undecided(records: Sequence[RunRecord]) -> Iterable[str]:
+    """Says which compact models the test rows cannot tell from the full model."""
+    groups = by_budget(records)
+    close = [found for found in map(change, groups.values()) if found.auc.has_zero]
+    if close:
+        seeds = max(map(len, groups.values()))
         source = "the test rows" if seeds == 1 else f"the test rows and {seeds} seeds"
+        listed = ", ".join(f"{found.auc.text('+')} at {found.budget}" for found in close)
         yield (
-            f"At {found.budget}, the AUC difference between compact and full, {found.auc.text('+')}, is within its 95% "
-            f"interval: {source} cannot tell which of the two is better."
+            f"The AUC difference between compact and full is within its 95% interval: {listed}. So {source} cannot "
+            "tell which of the two is better."
         )
