@@ -21,7 +21,8 @@ from fieldwise.data.split import ColumnSplit, TimeSplit
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
 from fieldwise.data.time_forms import FORMS, time_form
-from fieldwise.data.times import parse_times, templates
+from fieldwise.data.time_parts import templates
+from fieldwise.data.times import parse_times
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.reports.dataset import field_rows, notes
 from tests.data.small_files import assert_same_dataset, quiet, spark

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldwise.core.errors import DataError, RunError
+from fieldwise.data.convert import timestamps
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.data.frame import Frame
@@ -279,3 +280,22 @@ def test_parts_of_text_have_the_encoder_s_ids_in_the_graph(tmp_path: Path) -> No
     assert predictor.encoder.encode(rows)[:2, :2].tolist() == [[1, 2], [2, -1]]
     (found,) = session.run(None, feeds(predictor.encoder, rows))
     np.testing.assert_allclose(np.asarray(found), predictor.predict(rows), atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", [
+    Rule(kind="hour", time_format="day-first"), Rule(kind="weekday", time_format="%d/%m/%Y %H:%M"),
+    Rule(kind="width", width=3.6e9, time_format="day-first"),
+], ids=lambda rule: rule.kind)  # fmt: skip
+def test_times_in_text_have_the_encoder_s_ids_in_the_graph(rule: Rule, tmp_path: Path) -> None:
+    texts = [f"{day:02d}/04/2024 {hour}:59" for day in (1, 13, 24) for hour in range(0, 24, 3)]
+    made = rule.apply(timestamps(pa.array(texts), "day-first"))
+    known = pc.unique(made)
+    vocabulary = Vocabulary(known, pa.array([1] * len(known)))
+    field = FieldEncoder("x", rule, vocabulary, times="timestamp" if rule.is_number else None)
+    predictor, session = graph_of(field, tmp_path / "m.onnx")
+    rows = pa.table({"x": [*texts, None], "y": ["a"] * (len(texts) + 1)})
+    (found,) = session.run(None, feeds(predictor.encoder, rows))
+    assert len(np.unique(np.asarray(found).round(5))) > 2
+    np.testing.assert_allclose(np.asarray(found), predictor.predict(rows), atol=1e-5)
+    typed = pa.table({"x": timestamps(pa.array([*texts, None]), "day-first"), "y": rows["y"]})
+    np.testing.assert_allclose(np.asarray(found), predictor.predict(typed), atol=1e-5)

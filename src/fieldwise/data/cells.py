@@ -1,5 +1,6 @@
 """Cells of text: markers of null, spaces around values, decimal commas; the same for training and new rows."""
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -58,10 +59,10 @@ def _redirected(column: pa.Array, values: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(places, encoded.dictionary)
 
 
-def has_decimal_commas(columns: list[pa.ChunkedArray]) -> bool:
+def has_decimal_commas(columns: Sequence[pa.ChunkedArray]) -> bool:
     """Returns whether some column holds numbers with decimal commas; groups of thousands (1,234) are not proof."""
     for column in columns:
-        text = pc.drop_null(column)
+        text = pc.drop_null(Cells(nulls=NULLS).clean(column.combine_chunks()))
         text = text.filter(pc.not_equal(text, ""))
         if not len(text) or not pc.all(pc.match_substring_regex(text, r"^[-+]?[0-9]*(,[0-9]+)?$")).as_py():
             continue

@@ -116,7 +116,7 @@ def cleaned(sample: pa.Table, cells: Cells) -> pa.Table:
 
 
 def _decimal(sample: pa.Table) -> Literal[".", ","]:
-    return "," if has_decimal_commas([Cells(nulls=NULLS).clean(c.combine_chunks()) for c in sample.columns]) else "."
+    return "," if has_decimal_commas(sample.columns) else "."
 
 
 def _check_label(label: str, names: Sequence[str], path: Path | None) -> None:

@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either
+from fieldwise.data.cells import Cells, has_decimal_commas
 from fieldwise.data.files import Raw, find, format_of
 from fieldwise.data.json_lines import json_batches, json_schema
 from fieldwise.data.names import column_names
 from fieldwise.data.packed import open_bytes
-from fieldwise.data.text_layout import UTF8, TextLayout, check_encoding, layout_of, text_rows
+from fieldwise.data.text_layout import UTF8, TextLayout, check_encoding, layout_of, text_rows, text_sample
 from fieldwise.exports.predictor import BATCH
 
 _BLOCK: Final = 2**24
@@ -68,7 +69,9 @@ class RawRows:
         if self._format == "parquet":
             return self._parquet(path, columns)
         layout = self._layouts[path]
-        return _spaced(path, layout, columns) if layout.spaced else _text(path, layout, columns)
+        batches = _spaced(path, layout, columns) if layout.spaced else _text(path, layout, columns)
+        decimal = layout.delimiter != "," and has_decimal_commas(text_sample(path, layout).columns)
+        return (_with_points(batch) for batch in batches) if decimal else batches
 
     def _parquet(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with self._open(path) as file:
@@ -123,6 +126,12 @@ def _text(path: Path, layout: TextLayout, columns: Sequence[str]) -> Iterator[pa
                 null_values=[""],
             ),
         )
+
+
+def _with_points(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns rows of a file with decimal commas, with decimal points."""
+    clean = Cells(decimal=",").clean
+    return pa.RecordBatch.from_arrays([clean(column) for column in batch.columns], names=batch.schema.names)
 
 
 def _spaced(path: Path, layout: TextLayout, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Times of a split as ibis expressions; text is parsed with the arithmetic of `data/times.py`."""
+"""Times of a split as ibis expressions; text is parsed with the arithmetic of `data/time_parts.py`."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +14,8 @@ from fieldwise.data.engines.columns import as_number
 from fieldwise.data.engines.staging import read_batches
 from fieldwise.data.split import TimeSplit
 from fieldwise.data.time_forms import YEAR_FIRST, TimeForm, time_form
-from fieldwise.data.times import MAX_UNPARSED, check_unparsed, microseconds, settle_form, templates
+from fieldwise.data.time_parts import microseconds, templates
+from fieldwise.data.times import MAX_UNPARSED, check_unparsed, settle_form
 
 _MAX_TEMPLATES: Final = 8
 """Templates of all texts up to which an engine cuts texts by template."""
