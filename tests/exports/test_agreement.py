@@ -10,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from fieldwise.core.mask import Mask
 from fieldwise.core.registry import resolve
 from fieldwise.exports.folder import export, load
 from fieldwise.exports.inputs import feeds
@@ -17,7 +18,12 @@ from fieldwise.exports.onnx import to_onnx
 from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.program import to_pt2
 from fieldwise.models import MODELS
+from fieldwise.models.compact import compact
+from fieldwise.models.factory import Build
+from fieldwise.models.model import CTRModel
 from tests.exports.cases import SMALL, Case, avazu, criteo, movielens, shaken
+from tests.models.factories import FACTORIES
+from tests.models.factory_models import mask_for, model_of
 
 TOLERANCE = 1e-5
 """Maximum difference of probabilities."""
@@ -33,14 +39,21 @@ def run_onnx(path: Path, predictor: Predictor, rows: pa.Table) -> NDArray[np.flo
 
 
 def agree(case: Case, name: str, folder: Path) -> None:
-    model, mask = shaken(resolve("model", MODELS, name)(), case.data)
+    if name in MODELS:
+        all_forms_agree(case, *shaken(resolve("model", MODELS, name)(), case.data), folder)
+        return
+    full = model_of(FACTORIES[name], case.data.schema)
+    all_forms_agree(case, compact(full, mask_for(full)).eval(), None, folder, FACTORIES[name])
+
+
+def all_forms_agree(case: Case, model: CTRModel, mask: Mask | None, folder: Path, build: Build | None = None) -> None:
     assert 0 in model.layout.widths
     ids = case.data.encoder.encode(case.rows)
     assert (ids == 0).any(), "no unseen value"
     expected = torch.sigmoid(model(torch.from_numpy(ids))).detach().numpy()
     assert expected.std() > 0.005
     export(model, folder / "model", case.data.encoder, mask)
-    predictor = load(folder / "model")
+    predictor = load(folder / "model", model=build)
     np.testing.assert_allclose(predictor.predict(case.rows), expected, atol=TOLERANCE, rtol=0)
     to_onnx(predictor, folder / "model.onnx")
     to_pt2(predictor, folder / "model.pt2")
@@ -54,8 +67,9 @@ def agree(case: Case, name: str, folder: Path) -> None:
         np.testing.assert_allclose(program(needed).detach().numpy(), expected[:count], atol=TOLERANCE, rtol=0)
 
 
-PAIRS = [("avazu", "dcnv2"), *(("awkward", name) for name in MODELS)]
-"""Every rule and every model. The others repeat rules of these over more fields, whose graphs take long to write."""
+PAIRS = [("avazu", "dcnv2"), *(("awkward", name) for name in (*MODELS, "deep", "named"))]
+"""Every rule and every model, two of factories among them. The others repeat rules of these over more fields, whose
+graphs take long to write."""
 
 
 @pytest.mark.parametrize(
@@ -63,7 +77,7 @@ PAIRS = [("avazu", "dcnv2"), *(("awkward", name) for name in MODELS)]
     [
         pytest.param(rows, name, marks=() if (rows, name) in PAIRS else pytest.mark.slow)
         for rows in (*SMALL, "movielens")
-        for name in MODELS
+        for name in (*MODELS, "deep", "named")
     ],
 )
 def test_all_forms_agree(rows: str, name: str, tmp_path: Path, movielens_zip: Path) -> None:

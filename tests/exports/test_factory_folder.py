@@ -88,9 +88,14 @@ LIES: dict[str, tuple[Any, str]] = {
     "more columns": (
         lambda v: v["module"]["narrow"]["modules"]["tables.1"].update(kept=[0, 1, 2, 3]), "do not fit|shape",
     ),
-    "columns that are not there": (
-        lambda v: v["module"]["narrow"]["modules"]["tables.1"].update(kept=[0, 99]), "out of range|out of bounds",
+    "features that are not there": (
+        lambda v: v["module"]["narrow"]["modules"]["deep.0"]["live"].__setitem__(0, -1), "Allowed: ascending places",
     ),
+    "no list": (lambda v: v["module"]["narrow"]["modules"]["deep.0"].update(live="x"), "Allowed: ascending places"),
+    "columns that are not there": (
+        lambda v: v["module"]["narrow"]["modules"]["tables.1"].update(kept=[0, 99]), "Allowed: ascending places",
+    ),
+    "another call": (lambda v: v["module"].update(by_name=True), "cannot be called as model.json says: "),
     "another field": (lambda v: v.update(needs=["gender", "nobody"]), "nobody"),
     "another kind": (lambda v: v.update(module=None), "another kind of model"),
 }  # fmt: skip

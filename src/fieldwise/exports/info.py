@@ -67,6 +67,14 @@ class InputInfo(Record):
     length: int = Field(1, ge=1, le=1000)
 
 
+class NarrowInfo(Record):
+    """The narrow modules of a compact module, as `pruning.rebuilding.describe` returns them."""
+
+    format: str
+    modules: dict[str, dict[str, Any]]
+    """Each by its path, with the columns or features that it keeps."""
+
+
 class ModuleInfo(Record):
     """A factory's module: its inputs and output, its tables, and its narrow modules."""
 
@@ -78,8 +86,7 @@ class ModuleInfo(Record):
     first_order: int = Field(ge=0)
     """Numbers in tables of width 1."""
     tables: list[TableInfo] = Field(min_length=1)
-    narrow: dict[str, Any]
-    """Each narrow module by its path, and the columns or features that it keeps."""
+    narrow: NarrowInfo
 
 
 class ModelInfo(Record):

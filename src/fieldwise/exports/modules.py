@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from fieldwise.core.errors import MaskError, RunError, SettingsError
 from fieldwise.core.schema import Layout
-from fieldwise.exports.info import InputInfo, ModelInfo, ModuleInfo, TableInfo
+from fieldwise.exports.info import INFO, InputInfo, ModelInfo, ModuleInfo, NarrowInfo, TableInfo
 from fieldwise.exports.stored import PLACES, SPARE, at_most
 from fieldwise.models.factory import IDS, Factory
 from fieldwise.models.factory_model import FactoryModel
-from fieldwise.pruning.inside import Inside
+from fieldwise.pruning.example import evaluating
+from fieldwise.pruning.inside import Inside, draws
 from fieldwise.pruning.rebuilding import MetaError, describe, rebuild, unstored
 from fieldwise.pruning.sites import Table
 from fieldwise.tables.embedding import FieldEmbedding
@@ -36,7 +37,7 @@ def module_info(model: FactoryModel) -> ModuleInfo:
         probabilities=inside.probabilities,
         first_order=inside.first_order,
         tables=[TableInfo(path=path, fields=list(fields)) for path, fields in inside.places],
-        narrow=describe(model.module),
+        narrow=NarrowInfo.model_validate(describe(model.module)),
     )
 
 
@@ -67,7 +68,23 @@ def rebuilt(settings: Factory, info: ModelInfo, about: ModuleInfo, stored: Mappi
         raise RunError(
             f"The stored tables have widths {found.layout.widths}, not {info.layout.widths}. Export it again."
         )
+    _check_call(found)
     return found
+
+
+def _check_call(model: FactoryModel) -> None:
+    """Refuses a module that cannot be called as the file says."""
+    ids = next(draws(model.schema, rows=2))
+    try:
+        with torch.no_grad(), evaluating(model):
+            shape = tuple(model(ids).shape)
+    except Exception as error:  # a user's forward may raise anything
+        line = (str(error).strip().splitlines() or [""])[0]
+        raise RunError(
+            f"The module cannot be called as {INFO} says: {type(error).__name__} ({line[:200]}). Export it again."
+        ) from error
+    if shape != (2,):
+        raise RunError(f"The module returns {shape} for 2 rows, not logits. Export it again.")
 
 
 def _module(settings: Factory, info: ModelInfo, about: ModuleInfo, weights: Tensors) -> tuple[nn.Module, Layout]:
@@ -77,7 +94,7 @@ def _module(settings: Factory, info: ModelInfo, about: ModuleInfo, weights: Tens
         with torch.device("meta"), at_most(8 * len(weights) + SPARE):
             module = settings.module(schema)
         full = _full(module, about, info)
-        return rebuild(module, about.narrow, weights), full
+        return rebuild(module, about.narrow.to_json(), weights), full
     except (SettingsError, MetaError) as error:
         why = str(error)
     ids, numbers = sum(schema.cardinalities), sum(tensor.numel() for tensor in weights.values())
@@ -88,7 +105,7 @@ def _module(settings: Factory, info: ModelInfo, about: ModuleInfo, weights: Tens
         )
     module = settings.module(schema)
     full = _full(module, about, info)
-    return rebuild(module, about.narrow, weights), full
+    return rebuild(module, about.narrow.to_json(), weights), full
 
 
 def _full(module: nn.Module, about: ModuleInfo, info: ModelInfo) -> Layout:

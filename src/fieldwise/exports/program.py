@@ -28,13 +28,21 @@ def export_program(probability: Probability) -> torch.export.ExportedProgram:
         if not isinstance(probability.model, FactoryModel):
             return torch.export.export(probability, (ids,), dynamic_shapes=shapes)
         try:
-            return torch.export.export(_folded(probability, ids), (ids,), dynamic_shapes=shapes)
+            return _without_origins(torch.export.export(_folded(probability, ids), (ids,), dynamic_shapes=shapes))
         except Exception as error:  # a user's forward may raise anything while it is traced
             line = (str(error).strip().splitlines() or [""])[0]
             raise RunError(
                 f"The module has no graph: {type(error).__name__} ({line[:200]}). torch.export needs a forward without "
                 "control flow on values, for any number of rows. Predict with the model folder itself."
             ) from error
+
+
+def _without_origins(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Returns the program without paths of modules and files: torch cannot read a stored path that has a comma."""
+    for node in program.graph.nodes:
+        for name in ("nn_module_stack", "stack_trace", "from_node"):
+            node.meta.pop(name, None)
+    return program
 
 
 def _folded(probability: Probability, ids: torch.Tensor) -> torch.nn.Module:

@@ -64,7 +64,7 @@ def _check_numbers(model: nn.Module, entries: Mapping[str, Any], stored: int) ->
     for name, entry in entries.items():
         old = _submodule(model, name)
         if isinstance(old, FieldEmbedding) and entry.get("kind") == "table":  # the only one that is allocated here
-            starts, kept = old.layout.starts, list(entry["kept"])
+            starts, kept = old.layout.starts, _places(name, entry["kept"], old.layout.columns)
             rows = old.layout.schema.cardinalities
             claimed += sum(rows[j] * sum(starts[j] <= k < starts[j + 1] for k in kept) for j in range(len(rows)))
     if claimed > stored:
@@ -132,21 +132,34 @@ def unstored(small: nn.Module) -> dict[str, Tensor]:
 def _narrow(name: str, old: nn.Module, entry: Mapping[str, Any], tied: dict[int, nn.Parameter]) -> nn.Module:
     """Return the narrow module that an entry describes."""
     kind = entry.get("kind")
-    if kind == "table" and isinstance(old, Table | FieldEmbedding):
-        kept = list(entry["kept"])
-        if not kept:
-            new: nn.Module = NoTable(old)
-        elif isinstance(old, FieldEmbedding):
-            new = NarrowFields(old, kept)
-        else:
-            new = NarrowTable(old, kept, tied.get(id(old.weight)))
+    if kind == "table" and isinstance(old, FieldEmbedding):
+        kept = _places(name, entry["kept"], old.layout.columns)
+        new: nn.Module = NarrowFields(old, kept) if kept else NoTable(old)
+    elif kind == "table" and isinstance(old, Table):
+        kept = _places(name, entry["kept"], old.weight.shape[1])
+        new = NarrowTable(old, kept, tied.get(id(old.weight))) if kept else NoTable(old)
+        if isinstance(new, NarrowTable):
             tied[id(old.weight)] = new.table.get_parameter("weight")
     elif kind == "linear" and isinstance(old, nn.Linear):
-        new = NarrowLinear(old, entry["inputs"], entry["outputs"], bool(entry["bias"]))
+        new = NarrowLinear(old, *_ends(name, old, entry), bool(entry["bias"]))
     elif kind == "conv" and isinstance(old, Conv):
-        new = NarrowConv(old, entry["inputs"], entry["outputs"])
+        new = NarrowConv(old, *_ends(name, old, entry))
     elif kind == "norm" and isinstance(old, Norm):
-        new = NarrowNorm(old, entry["live"])
+        new = NarrowNorm(old, _places(name, entry["live"], old.num_features))
     else:
         raise MaskError(f"'{name}' is a {type(old).__name__}, but the description says {kind!r}. Build the same model.")
     return new
+
+
+def _ends(name: str, old: nn.Linear | Conv, entry: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    """Return the inputs and outputs that a layer keeps."""
+    outputs, inputs = old.weight.shape[:2]
+    return _places(name, entry["inputs"], inputs), _places(name, entry["outputs"], outputs)
+
+
+def _places(name: str, given: Any, size: int) -> list[int]:
+    """Return indices of features; refuses any that are not ascending or not there."""
+    known = isinstance(given, list) and all(type(k) is int and 0 <= k < size for k in given)
+    if not known or given != sorted(set(given)):
+        raise MaskError(f"'{name}' keeps {given!r:.80}. Allowed: ascending places from 0 to {size - 1}.")
+    return list(given)
