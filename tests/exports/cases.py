@@ -69,11 +69,12 @@ def disturbed(table: pa.Table, encoder: Encoder) -> pa.Table:
     """Returns rows in which a tenth of every column is null and a tenth was not seen in training."""
     draw = np.random.default_rng(5)
     table = table.take(draw.permutation(table.num_rows)[:ROWS])
-    numbers = {f.rule.column for f in encoder.fields if f.rule.kind != "category"}
+    numbers = {f.rule.column for f in encoder.fields if f.rule.is_number}
+    times = {f.rule.column for f in encoder.fields if f.rule.is_time}  # other text is refused
     columns = {}
     for name in table.column_names:
         values = table[name].cast(pa.string()).to_pylist()
-        new = "1000000000000" if name in numbers else "never seen"
+        new = "1000000000000" if name in numbers else "2031-02-03" if name in times else "never seen"
         for place, lot in enumerate(draw.random(len(values))):
             values[place] = None if lot < 0.1 else new if lot < 0.2 else values[place]
         columns[name] = pa.array(values, pa.string())
