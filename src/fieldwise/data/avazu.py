@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import Field
-
 from fieldwise.core.errors import DataError
 from fieldwise.data.files import TEXT, find, sizes
 from fieldwise.data.rules import Rule
-from fieldwise.data.source import BadRows, Files, Source
+from fieldwise.data.source import BadRows, Files, MinCount, Source
 from fieldwise.data.text_layout import layout_of
 
 COLUMNS: Final = (
@@ -25,8 +23,8 @@ class Avazu(Source):
     """Path of a file, a folder or a glob."""
     hour: Literal["whole", "parts"] = "whole"
     """whole: keep the raw hour (22 fields); parts: hour of day, weekday and weekend (24 fields)."""
-    min_count: int = Field(4, ge=1)
-    """Values with fewer training rows than this map to `unknown`; at least 1."""
+    min_count: MinCount = 4
+    """Values with fewer training rows than this map to `unknown`; at least 1, or auto (docs/data.md)."""
     bad_rows: BadRows = "stop"
     """Rows with a wrong number of columns: stop with an error, or skip and count them."""
 

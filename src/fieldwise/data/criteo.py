@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import Field
-
 from fieldwise.core.errors import DataError
 from fieldwise.data.files import TEXT, find, sizes
 from fieldwise.data.rules import Rule
-from fieldwise.data.source import BadRows, Files, Source
+from fieldwise.data.source import BadRows, Files, MinCount, Source
 from fieldwise.data.text_layout import open_text
 
 INTEGERS: Final = tuple(f"I{i}" for i in range(1, 14))
@@ -20,8 +18,8 @@ class Criteo(Source):
 
     raw: Path
     """Path of a file, a folder or a glob."""
-    min_count: int = Field(10, ge=1)
-    """Values with fewer training rows than this map to `unknown`; at least 1."""
+    min_count: MinCount = 10
+    """Values with fewer training rows than this map to `unknown`; at least 1, or auto (docs/data.md)."""
     bad_rows: BadRows = "stop"
     """Rows with a wrong number of columns: stop with an error, or skip and count them."""
 

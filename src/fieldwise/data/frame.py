@@ -7,10 +7,11 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import ConfigDict, Field, SkipValidation
 
+from fieldwise.core.automatic import AUTO
 from fieldwise.core.settings import Values
 from fieldwise.data.cells import NULLS, Cells
 from fieldwise.data.dataframes import to_arrow
-from fieldwise.data.source import Source, SourceRows
+from fieldwise.data.source import MinCount, Source, SourceRows
 from fieldwise.data.table import choose, cleaned, index_columns, inferred_fields
 from fieldwise.data.threshold import label_of
 
@@ -27,6 +28,9 @@ class Frame(Source):
     """The rows."""
     label: str
     """Name of the label column, or a comparison such as 'rating >= 4'."""
+    min_count: MinCount = AUTO
+    """Values with fewer training rows than this map to `unknown`; at least 1. auto: 1, 2, 5, 10 or 20 for categories,
+    whichever is clearly best for a logistic regression on the validation rows."""
     positive: tuple[str, ...] = ()
     """Label values that count as a click, as text; if empty, the label must be 0 or 1."""
     only: tuple[str, ...] = ()

@@ -3,15 +3,16 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fieldwise.core.automatic import AUTO
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import write_json, writing
 from fieldwise.core.hints import either
@@ -28,9 +29,14 @@ from fieldwise.data.kinds.check import KINDS, with_counts
 from fieldwise.data.kinds.choose import Candidates, choose_fields
 from fieldwise.data.kinds.describe import described
 from fieldwise.data.labels import clicks_of
-from fieldwise.data.source import Files, Source, rules_of
+from fieldwise.data.rare import choose_min_count, limit_ids, limited
+from fieldwise.data.rules import Rule
+from fieldwise.data.source import Files, Source, SourceRows, rules_of
 from fieldwise.data.split import SPLIT_RULES, SPLITS, RandomSplit, SplitRule
-from fieldwise.data.store import Dataset, Summary, Writer
+from fieldwise.data.store import Dataset, Split, Summary, Writer
+
+_CHUNK: Final = 2**18
+"""Rows whose ids are rewritten together."""
 
 
 def prepare(
@@ -81,6 +87,8 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         fitted = fit_vocabularies(chosen.staged, chosen.rules, rows.cells, lenient, engine.vocabulary_bytes, progress)
         encoder = Encoder(fitted.fields)
         info = _encode(chosen.staged, encoder, fitted.places, labels, dataset, progress)
+        if source.min_count == AUTO:
+            encoder, info = _without_rare(encoder, info, _open_counts(chosen.rules, rows, source), dataset)
         encoder.save(dataset, progress)
         info |= {"label": rows.label, "skipped": staged.skipped, "untimed": staged.untimed, "dropped": fitted.dropped}
         info["made"] = made
@@ -162,6 +170,39 @@ def _encode(
         "rows": counts,
         "fields": encoder.schema.to_json(),
         "splits": counted,
+    }
+
+
+def _open_counts(rules: Mapping[str, Rule], rows: SourceRows | Files, source: Source) -> set[str]:
+    """Returns the fields whose minimum count neither the user nor the source sets, and whose values are categories."""
+    given = {name for given in (rows.rules, source.fields) for name, rule in given.items() if rule.min_count}
+    return {name for name, rule in rules.items() if rule.kind == "category" and name not in given}
+
+
+def _without_rare(
+    encoder: Encoder, info: dict[str, Any], names: set[str], work: Path
+) -> tuple[Encoder, dict[str, Any]]:
+    """Chooses a minimum count for these fields, and rewrites the arrays; equal to preparing with that count."""
+    fields = [index for index, entry in enumerate(encoder.fields) if entry.name in names]
+    arrays = {
+        name: [np.load(work / f"{name}.{part}.npy", mmap_mode="r+") for part in ("ids", "labels")] for name in SPLITS
+    }
+    train, valid, _ = (Split(ids, labels) for ids, labels in arrays.values())
+    count = choose_min_count(encoder.schema, train, valid, fields)
+    if count == 1:
+        return encoder, info
+    encoder = limited(encoder, fields, count)
+    for name, (ids, _) in arrays.items():
+        unknown = np.zeros(len(encoder.schema), np.int64)
+        for start in range(0, len(ids), _CHUNK):
+            limit_ids(ids[start : start + _CHUNK], encoder.schema)
+            unknown += encoder.unknown(ids[start : start + _CHUNK]).sum(0)
+        ids.flush()
+        info["splits"][name]["unknown"] = unknown.tolist()
+    return encoder, {
+        **info,
+        "fingerprint": _fingerprint(work, encoder.schema),
+        "fields": encoder.schema.to_json(),
     }
 
 

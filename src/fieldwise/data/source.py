@@ -4,11 +4,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field, field_serializer
 
+from fieldwise.core.automatic import AUTO, Auto, number_or_auto
 from fieldwise.core.errors import DataError
 from fieldwise.core.registry import unknown
 from fieldwise.core.settings import Settings
@@ -107,11 +108,17 @@ class Files:
         return replace(self, paths=paths)
 
 
+_Count = Annotated[int, Field(ge=1, lt=2**63)]
+MinCount = Annotated[_Count | Auto, number_or_auto(_Count)]
+"""Training rows that a value needs."""
+
+
 class Source(Settings):
     """Settings of a source; `open` returns its rows."""
 
-    min_count: int = Field(1, ge=1, lt=2**63)
-    """Values with fewer training rows than this map to `unknown`; at least 1."""
+    min_count: MinCount = 1
+    """Values with fewer training rows than this map to `unknown`; at least 1. auto: 1, 2, 5, 10 or 20 for categories,
+    whichever is clearly best for a logistic regression on the validation rows."""
     fields: dict[str, Rule] = Field(default_factory=dict)
     """Rules that override the source's, by field; keys that a rule leaves out keep the source's value."""
 
@@ -119,6 +126,11 @@ class Source(Settings):
     def _given(self, fields: dict[str, Rule]) -> dict[str, Any]:
         """Serializes only the keys that were set, so that settings mean the same when read back."""
         return {name: rule.model_dump(mode="json", exclude_unset=True) for name, rule in fields.items()}
+
+    @property
+    def least_count(self) -> int:
+        """`min_count`, 1 until `auto` is chosen."""
+        return 1 if self.min_count == AUTO else self.min_count
 
     @abstractmethod
     def open(self) -> SourceRows | Files:
@@ -147,7 +159,7 @@ def rules_of(rows: SourceRows | Files, source: Source, split: SplitRule | None =
 
 def complete_rule(name: str, rule: Rule, source: Source) -> Rule:
     """Returns the rule with column and minimum count set."""
-    return rule.model_copy(update={"column": rule.column or name, "min_count": rule.min_count or source.min_count})
+    return rule.model_copy(update={"column": rule.column or name, "min_count": rule.min_count or source.least_count})
 
 
 def override_rule(own: Rule, given: Rule) -> Rule:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import AfterValidator, Field
 
+from fieldwise.core.automatic import AUTO
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either, setting
 from fieldwise.core.registry import unknown
@@ -17,7 +18,7 @@ from fieldwise.data.dataframes import unnamed_index_columns
 from fieldwise.data.files import Format, find, format_of, parquet_columns, parquet_sample, sizes
 from fieldwise.data.json_lines import json_batches, json_schema
 from fieldwise.data.rules import Rule, is_list, plain
-from fieldwise.data.source import BadRows, Files, Source
+from fieldwise.data.source import BadRows, Files, MinCount, Source
 from fieldwise.data.text_layout import (
     SAMPLE,
     UTF8,
@@ -40,6 +41,9 @@ class Table(Source):
     """Path of a file, a folder or a glob, or a list of them; text may be gz, bz2, zst, or zip with one file."""
     label: str
     """Name of the label column, or a comparison such as 'rating >= 4'."""
+    min_count: MinCount = AUTO
+    """Values with fewer training rows than this map to `unknown`; at least 1. auto: 1, 2, 5, 10 or 20 for categories,
+    whichever is clearly best for a logistic regression on the validation rows."""
     positive: tuple[str, ...] = ()
     """Label values that count as a click, as text; if empty, the label must be 0 or 1."""
     only: tuple[str, ...] = ()

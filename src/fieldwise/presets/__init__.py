@@ -10,7 +10,8 @@ from fieldwise.core.registry import unknown
 from fieldwise.core.settings import Values
 
 PRESETS: Final = {"paper": "paper.toml"}
-"""One settings file per preset. `[models.<name>]` and `[searches.<name>]` apply to the model or search of that name."""
+"""One settings file per preset. `[sources.<name>]`, `[models.<name>]` and `[searches.<name>]` apply to
+the source, model or search of that name."""
 _SEVERAL: Final = {"model": "models", "search": "searches"}
 
 
@@ -30,6 +31,9 @@ def filled(values: Mapping[str, Any], members: str | None = None) -> Values:
     if values["preset"] not in tuple(PRESETS):
         raise SettingsError(unknown("preset", str(values["preset"]), PRESETS))
     preset = tomllib.loads(text_of(values["preset"]))
+    sources, own = preset.pop("sources"), given.get("data")
+    if isinstance(own, Mapping):
+        preset["data"] = sources.get(str(own.get("name")), {})
     for table, several in _SEVERAL.items():
         own, each = given.get(table, {}), preset.pop(several)
         if isinstance(own, Mapping):

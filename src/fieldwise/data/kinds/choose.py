@@ -76,7 +76,7 @@ class Candidates:
         unique = [n for n, column in self.columns.items() if column.distinct >= NEARLY_UNIQUE * max(1, column.known)]
         unseen = [n for n in self.columns if (self.unknown(n) or 0) > _UNSEEN] if self.is_sample else []
         names = list(dict.fromkeys([*unique, *unseen]))
-        found = self.staged.totals([self.places[name] for name in names], self.source.min_count)
+        found = self.staged.totals([self.places[name] for name in names], self.source.least_count)
         return {name: found[self.places[name]] for name in names}
 
     def unknown(self, name: str) -> float | None:
