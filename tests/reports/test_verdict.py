@@ -107,7 +107,7 @@ def test_each_reason_to_doubt_is_one_warning(
 
 
 @pytest.mark.parametrize(
-    ("best", "says"), [(1.0, "alone reaches AUC 1.0000"), (0.9, "is the best single field and reaches AUC 0.9")]
+    ("best", "says"), [(1.0, "by itself reaches AUC 1.0000"), (0.9, "is the best single field and reaches AUC 0.9")]
 )
 def test_a_leak_is_named(best: float, says: str, record: RunRecord, baselines: BaselineRecord) -> None:
     fields = [field.model_copy(update={"auc": best if field.name == "city" else 0.6}) for field in baselines.fields]

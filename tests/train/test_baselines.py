@@ -70,7 +70,7 @@ def test_many_rows_are_thinned_evenly() -> None:
     assert thinned(split, 500) is split
 
 
-def test_a_field_alone_scores_by_its_click_rates() -> None:
+def test_a_single_field_scores_by_its_click_rates() -> None:
     ids = np.array([[1, 0, -1], [1, 1, -1], [2, 1, 0], [2, 0, 0]], np.int32)
     train = Split(ids, np.array([1, 1, 0, 0], np.uint8))
     schema = Schema((Field("leak", 3), Field("tags", 2, 2)))

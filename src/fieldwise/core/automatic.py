@@ -3,7 +3,7 @@
 from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
-from pydantic_core import PydanticKnownError
+from pydantic_core import PydanticCustomError
 
 Auto = Literal["auto"]
 AUTO: Final[Auto] = "auto"
@@ -23,7 +23,7 @@ def number_or_auto(number: Any) -> WrapValidator:
             return adapter.validate_python(value)
         except ValidationError as error:
             first = error.errors()[0]
-            raise PydanticKnownError(first["type"], first.get("ctx")) from None  # type: ignore[arg-type]
+            raise PydanticCustomError(first["type"], "{text}", {"text": first["msg"]}) from None
 
     return WrapValidator(check)
 

@@ -5,7 +5,7 @@ from pydantic import FiniteFloat
 from fieldwise.core.records import Metrics, Record
 
 
-class FieldAlone(Record):
+class SingleField(Record):
     """What one field reaches without any other."""
 
     name: str
@@ -33,5 +33,5 @@ class BaselineRecord(Record):
     """Standard error of its test AUC (DeLong); None if a label has fewer than two test rows."""
     log_loss_error: FiniteFloat | None
     """Standard error of its test log loss."""
-    fields: list[FieldAlone]
+    fields: list[SingleField]
     seconds: FiniteFloat

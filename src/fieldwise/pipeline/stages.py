@@ -5,7 +5,7 @@ A run folder is readable without the library:
     settings.toml                     resolved settings, with every budget and seed of the run
     dataset/                          encoded rows, schema, vocabularies
     kinds.json                        what each raw column is, and why
-    baselines/                        a constant, a logistic regression, each field alone
+    baselines/                        a constant, a logistic regression, each field by itself
     seed-0/pretrain/                  the full model
     seed-0/search/<budget>/           mask.json, the searched compact model, its trace
     seed-0/retrain/<budget>/          record.json: one line of the results table

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fieldwise.core.baselines import BaselineRecord, FieldAlone
+from fieldwise.core.baselines import BaselineRecord, SingleField
 from fieldwise.core.records import Metrics
 from fieldwise.core.schema import PADDING, Schema
 from fieldwise.data.store import Dataset, Split
@@ -41,7 +41,7 @@ def measure_baselines(data: Dataset, device: torch.device) -> BaselineRecord:
         auc_error=auc_error(*placements(logits, labels.numpy() > 0.5)) if enough else None,
         log_loss_error=mean_error(row_losses(logits, labels)) if enough else None,
         fields=[
-            FieldAlone(name=name, auc=auc(scores, labels))
+            SingleField(name=name, auc=auc(scores, labels))
             for name, scores in zip(data.schema.names, field_scores(data.schema, data.train, data.test), strict=True)
         ],
         seconds=time.perf_counter() - started,

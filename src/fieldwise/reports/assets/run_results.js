@@ -78,12 +78,12 @@ function verdict() {
     { head: "test log loss", value: (row) => row.log_loss.value, show: (row) => withInterval(row.log_loss, "+") },
   ], changes, { caption: "Differences" });
   if (!fields.length) return;
-  const alone = el("details", { id: "alone" }, el("summary", {}, "Test AUC of each field alone"));
-  node.append(alone);
-  table(alone, [
+  const single = el("details", { id: "single" }, el("summary", {}, "Test AUC of each field by itself"));
+  node.append(single);
+  table(single, [
     { head: "field", value: (row) => row.name, text: true },
     { head: "test AUC of its click rates in the training rows", value: (row) => row.auc, show: (row) => auc(row.auc) },
-  ], fields, { caption: "Fields alone", sort: { column: 1, down: true } });
+  ], fields, { caption: "Single fields", sort: { column: 1, down: true } });
 }
 
 function widthRows(budget, seed) {

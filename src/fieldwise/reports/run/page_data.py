@@ -46,14 +46,14 @@ def _title(view: RunView, first: RunRecord | None) -> str:
 
 
 def _verdict(view: RunView) -> dict[str, Any]:
-    """Returns every model beside the baselines, the differences per budget, and each field alone."""
+    """Returns every model beside the baselines, the differences per budget, and each field by itself."""
     if not view.records:
         return {"models": [], "changes": [], "fields": []}
     models = [model.to_json() for model in verdict.judged(view.records, view.baselines)]
     found = [verdict.change(group) for group in verdict.by_budget(view.records).values()]
     changes = [{"budget": c.budget, "auc": c.auc.to_json(), "log_loss": c.log_loss.to_json()} for c in found]
-    alone = [field.to_json() for field in view.baselines.fields] if view.baselines else []
-    return {"models": models, "changes": changes, "fields": alone}
+    single = [field.to_json() for field in view.baselines.fields] if view.baselines else []
+    return {"models": models, "changes": changes, "fields": single}
 
 
 def _fields(view: RunView, notices: list[str]) -> list[dict[str, Any]]:

@@ -171,8 +171,8 @@ def _leak(perfect: Sequence[Judged], baselines: BaselineRecord | None) -> str:
     start = f"Almost perfect: {_named(perfect, 'auc')}. A field may hold the label itself (a leak)"
     if best is None:
         return f"{start}: look for one that is known only after the click."
-    alone = "alone reaches" if best.auc > TOO_GOOD else "is the best single field and reaches"
-    return f"{start}: '{best.name}' {alone} AUC {best.auc:.4f}. Leave out what is known only after the click."
+    reaches = "by itself reaches" if best.auc > TOO_GOOD else "is the best single field and reaches"
+    return f"{start}: '{best.name}' {reaches} AUC {best.auc:.4f}. Leave out what is known only after the click."
 
 
 def _undecided(records: Sequence[RunRecord]) -> Iterable[str]:
