@@ -12,6 +12,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
+import fieldwise as fw
 from tests.data import public_tables
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +23,9 @@ EXPECTED: dict[str, Any] = json.loads((ROOT / "tests" / "data_files" / "kinds.js
 category, number, time, list: a field. unique, constant, weight: not a field. A few integers in a row, such as a month
 or a rating, may be a category or a number: each value gets an id of its own in both.
 """
+
+WRONG = {("flights.csv", "distance"): "category", ("census.csv", "capital-loss"): "category"}
+"""Numbers of which each value predicts held-out rows clearly better than bins do: a distance identifies a route."""
 
 
 def columns_of(path: Path) -> list[str]:
@@ -52,3 +56,17 @@ def test_every_table_has_expected_kinds() -> None:
 def test_every_column_has_an_expected_kind(table: Path) -> None:
     about = EXPECTED[table.name]
     assert sorted([about["label"], *about["kinds"]]) == sorted(columns_of(table))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_kinds_of_public_tables(table: Path) -> None:
+    """`check` finds the expected kind of every column, except those in `WRONG`, whose evidence is against it."""
+    about = EXPECTED[table.name]
+    kinds = fw.check(table, about["label"], positive=tuple(about.get("positive", ()))).kinds
+    wrong = {name: kinds.get(name) for name, kind in about["kinds"].items() if kinds.get(name) not in kind_set(kind)}
+    assert wrong == {name: kind for (file, name), kind in WRONG.items() if file == table.name}
+
+
+def kind_set(kind: str | list[str]) -> list[str]:
+    return [kind] if isinstance(kind, str) else kind

@@ -13,6 +13,7 @@ from fieldwise.data.cells import NULLS, Cells
 from fieldwise.data.dataframes import to_arrow
 from fieldwise.data.source import MinCount, Source, SourceRows
 from fieldwise.data.table import choose, cleaned, index_columns, inferred_fields
+from fieldwise.data.text_layout import SAMPLE
 from fieldwise.data.threshold import label_of
 
 
@@ -52,7 +53,7 @@ class Frame(Source):
         table: pa.Table = self.frame
         cells = Cells(nulls=self.nulls, decimal=self.decimal)
         label, threshold = label_of(self.label, table.column_names)
-        first = cleaned(table.slice(0, 10_000), cells)
+        first = cleaned(table.slice(0, SAMPLE), cells)
         fields = choose(first, label, self.only, self.ignore, self.fields)
 
         def batches() -> Iterator[pa.RecordBatch]:

@@ -18,8 +18,8 @@ from fieldwise.data.magic import not_text
 from fieldwise.data.names import column_names
 from fieldwise.data.packed import is_packed, open_bytes
 
-SAMPLE: Final = 10_000
-"""Rows read to infer field kinds."""
+SAMPLE: Final = 1_000
+"""Rows read to find names, types and the decimal sign of columns; kinds follow from other rows."""
 DELIMITERS: Final = ",\t;|"
 UTF8: Final = "utf-8"
 _LINES: Final = 100

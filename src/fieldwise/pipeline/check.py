@@ -132,7 +132,8 @@ def _given(source: Source, name: str) -> Values:
 
 def _about(column: ColumnCheck) -> str:
     values = f"{'at least ' if column.at_least else ''}{column.cardinality:,} values, {column.nulls:.1%} null"
-    unknown = "" if column.unknown is None else f", {column.unknown:.1%} unknown in validation rows"
+    most = "at most " if column.at_least else ""
+    unknown = "" if column.unknown is None else f", {most}{column.unknown:.1%} unknown in validation rows"
     return f"{column.name}: {column.kind}, {values}{unknown}; {column.reason}"
 
 

@@ -30,7 +30,10 @@ class ColumnCheck(Record):
     nulls: FiniteFloat
     """Fraction of training rows without a value."""
     unknown: FiniteFloat | None
-    """Fraction of validation rows whose value is not known from the training rows; None for bins and parts of times."""
+    """Fraction of validation rows whose value is not known from the training rows; None for bins and parts of times.
+
+    An upper bound if `at_least`, since the sampled training rows have fewer values.
+    """
     examples: tuple[str, ...]
     """A few of the most frequent values."""
     suspects: tuple[str, ...]
@@ -44,7 +47,7 @@ class ColumnCheck(Record):
     def cells(self) -> Cells:
         """The row of a table."""
         shown = ", ".join(text if len(text) <= _EXAMPLE else f"{text[: _EXAMPLE - 1]}…" for text in self.examples)
-        unknown = "" if self.unknown is None else f"{100 * self.unknown:.1f}"
+        unknown = "" if self.unknown is None else f"{'≤ ' if self.at_least else ''}{100 * self.unknown:.1f}"
         count = f"{'≥ ' if self.at_least else ''}{self.cardinality:,}"
         return self.name, self.kind, count, f"{100 * self.nulls:.1f}", unknown, shown, self.reason
 

@@ -18,8 +18,8 @@ from fieldwise.data.kinds.sampling import stride
 from fieldwise.data.rules import Rule, is_list
 from fieldwise.data.source import Files, Source, SourceRows, complete_rule, override_rule
 
-_UNSEEN: Final = 0.02
-"""From this fraction of unknown values among the sampled rows on, all rows are counted."""
+MOSTLY: Final = 0.5
+"""From this fraction of unknown values in validation rows on, a column is suspicious, and all rows are counted."""
 
 
 @dataclass(frozen=True)
@@ -67,21 +67,25 @@ class Candidates:
 
     @cached_property
     def totals(self) -> dict[str, Totals]:
-        """Counts in all rows of the fields of which the sampled rows show too little: nearly unique, or often unknown.
+        """Counts in all rows of the fields of which the sampled rows show too little: nearly unique, mostly unknown.
 
         None if the sampled rows are all rows.
         """
         if self.every == 1:
             return {}
         unique = [n for n, column in self.columns.items() if column.distinct >= NEARLY_UNIQUE * max(1, column.known)]
-        unseen = [n for n in self.columns if (self.unknown(n) or 0) > _UNSEEN] if self.is_sample else []
+        unseen = [n for n in self.columns if (self.unknown(n) or 0) >= MOSTLY] if self.is_sample else []
         names = list(dict.fromkeys([*unique, *unseen]))
         found = self.staged.totals([self.places[name] for name in names], self.source.least_count)
         return {name: found[self.places[name]] for name in names}
 
+    @cached_property
+    def _later(self) -> pa.Table:
+        return self.sample.filter(pc.equal(self.sample[SPLIT], 1))
+
     def unknown(self, name: str) -> float | None:
         """Returns the fraction of sampled validation rows whose value has too few sampled training rows."""
-        later = self.sample.filter(pc.equal(self.sample[SPLIT], 1))[field(self.places[name])].drop_null()
+        later = self._later[field(self.places[name])].drop_null()
         if is_list(later.type) or not len(later):
             return None
         column = self.columns[name]
@@ -112,7 +116,7 @@ def choose_fields(given: Candidates, progress: Progress) -> Chosen:
             found[name] = _with_settings(name, infer(column, given.count, counted, several), given)
         else:
             by = "set in the settings" if name in given.source.fields else "set by the source"
-            found[name] = Found(kind_of(rule), by, {name: rule})
+            found[name] = Found(kind_of(rule), by, {name: rule}, is_inferred=False)
     return _selected(given, found)
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fieldwise.data.kinds.evidence import Predicted, predict
 from fieldwise.data.rules import Rule, is_list
 
 
@@ -73,6 +74,11 @@ class Column:
     def groups(self) -> NDArray[np.int64]:
         """(rows,): a group per value, from 0; null is the last group."""
         return np.where(self.codes < 0, self.distinct, self.codes)
+
+    @cached_property
+    def as_category(self) -> Predicted:
+        """What the values predict, each on its own."""
+        return predict(self.groups, self.clicks)
 
     def examples(self, count: int = 3) -> list[str]:
         """Returns a few of the most frequent values as text."""

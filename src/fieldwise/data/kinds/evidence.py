@@ -33,20 +33,26 @@ class Predicted:
 
 def predict(groups: NDArray[np.int64], clicks: NDArray[np.float64]) -> Predicted:
     """Predicts the clicks of even rows from the odd rows and the reverse, by the smoothed click rate of each group."""
-    found = [_predict(groups, clicks, smoothing) for smoothing in SMOOTHINGS]
+    size = int(groups.max(initial=0)) + 1
+    counts, sums, means = np.empty_like(clicks), np.empty_like(clicks), np.empty_like(clicks)
+    for half in (0, 1):
+        seen, clicked, asked = groups[1 - half :: 2], clicks[1 - half :: 2], groups[half::2]
+        counts[half::2] = np.bincount(seen, minlength=size)[asked]
+        sums[half::2] = np.bincount(seen, clicked, minlength=size)[asked]
+        means[half::2] = (clicked.sum() + 0.5) / (len(clicked) + 1)
+    found = (_smoothed(counts, sums, means, clicks, smoothing) for smoothing in SMOOTHINGS)
     return min(found, key=lambda one: one.loss)
 
 
-def _predict(groups: NDArray[np.int64], clicks: NDArray[np.float64], smoothing: float) -> Predicted:
-    size = int(groups.max(initial=0)) + 1
-    rates = np.empty(len(clicks))
-    for half in (0, 1):
-        seen, clicked = groups[1 - half :: 2], clicks[1 - half :: 2]
-        mean = (clicked.sum() + 0.5) / (len(clicked) + 1)
-        counts, sums = np.bincount(seen, minlength=size), np.bincount(seen, clicked, minlength=size)
-        rates[half::2] = ((sums + smoothing * mean) / (counts + smoothing))[groups[half::2]]
-    losses = -np.log(np.where(clicks > 0, rates, 1 - rates))
-    return Predicted(losses, rates)
+def _smoothed(
+    counts: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    means: NDArray[np.float64],
+    clicks: NDArray[np.float64],
+    smoothing: float,
+) -> Predicted:
+    rates = (sums + smoothing * means) / (counts + smoothing)
+    return Predicted(-np.log(np.where(clicks > 0, rates, 1 - rates)), rates)
 
 
 def auc(rates: NDArray[np.float64], clicks: NDArray[np.float64]) -> float:

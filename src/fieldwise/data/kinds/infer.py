@@ -34,6 +34,8 @@ class Found:
     """The fields made from the column; none if it is left out."""
     otherwise: Rule = field(default_factory=Rule)
     """The rule of a column that is left out, if the settings name it."""
+    is_inferred: bool = True
+    """Whether the kind follows from the values, not from the settings or the source."""
 
 
 def infer(column: Column, rows: int, counted: tuple[int, int], is_a_list: bool = False) -> Found:

@@ -42,7 +42,7 @@ def judge(column: Column, numbers: NDArray[np.float64], repeats: float) -> Verdi
     if np.abs(numbers).max() > _EXACT:
         return Verdict("category", "integers above 2^53 are ids or hashes")
     base = predict(np.zeros_like(column.groups), column.clicks)
-    category, bins = predict(column.groups, column.clicks), best_bins(column, numbers)
+    category, bins = column.as_category, best_bins(column, numbers)
     errors = category.better_than(bins)
     losses = f"held-out log loss {category.loss:.4f} as a category, {bins.loss:.4f} in bins"
     if errors > STANDARD_ERRORS and base.loss - category.loss > MARGIN * (base.loss - bins.loss):

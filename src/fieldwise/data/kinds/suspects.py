@@ -5,8 +5,9 @@ from typing import Final
 import numpy as np
 
 from fieldwise.data.kinds import names
+from fieldwise.data.kinds.choose import MOSTLY
 from fieldwise.data.kinds.column import Column
-from fieldwise.data.kinds.evidence import Predicted, auc, predict
+from fieldwise.data.kinds.evidence import Predicted, auc
 from fieldwise.data.kinds.infer import Found
 from fieldwise.data.kinds.numbers import best_bins
 from fieldwise.data.kinds.texts import has_spaced_numbers, numbers_in, without_text
@@ -14,8 +15,6 @@ from fieldwise.data.kinds.times import times_in
 
 LEAK: Final = 0.95
 """From this AUC on, a column alone may contain the label."""
-MOSTLY: Final = 0.5
-"""From this fraction of unknown values on, a column says little about later rows."""
 _LEFT_OUT: Final = {
     "unique": "nearly unique, which says nothing about new rows",
     "constant": "constant",
@@ -36,7 +35,7 @@ def suspects_of(column: Column, found: Found, unknown: float | None) -> tuple[st
         texts.append(f"{unknown:.0%} of the validation rows have values that training rows do not have")
     if has_spaced_numbers(column):
         texts.append("text that is numbers with spaces")
-    if found.kind != "time" and column.distinct > 1 and times_in(column) is not None:
+    if found.kind == "category" and not found.is_inferred and column.distinct > 1 and times_in(column) is not None:
         texts.append("looks like a time")
     if found.kind == "number" and names.may_be_weight(column.name):
         texts.append("may be a weight of rows: if it is, leave it out")
@@ -45,7 +44,7 @@ def suspects_of(column: Column, found: Found, unknown: float | None) -> tuple[st
 
 def _prediction(column: Column) -> Predicted:
     """Returns the better of the predictions as a category and, for numbers, in bins."""
-    category = predict(column.groups, column.clicks)
+    category = column.as_category
     only_numbers = without_text(column)
     numbers = numbers_in(only_numbers) if column.distinct > 2 else None
     if numbers is None or not np.isfinite(numbers).all():

@@ -16,6 +16,8 @@ from fieldwise.data.times import MAX_UNPARSED, TIMESTAMP, find_form, parse_times
 
 _HOURLY: Final = "%y%m%d%H"
 """Avazu's form, which is no common one: accepted only if every value has it."""
+_SHORTEST: Final = len("1/2/24")
+_SHORTEST_NUMBER: Final = 10_000_000
 _YEARS: Final = (1990, 2070)
 """Integers are times only within these years."""
 _SPAN: Final = 25 * 365.25 * 86_400e6
@@ -41,15 +43,28 @@ def times_in(column: Column) -> Times | None:
     """Returns the times of a column; None if its values are no times."""
     if pa.types.is_timestamp(column.kind) or pa.types.is_date(column.kind):
         return Times(column.values.cast(TIMESTAMP, safe=False))
-    integers = pa.types.is_integer(column.kind)
-    if not column.distinct or not (integers or column.is_text or pa.types.is_floating(column.kind)):
+    typed = pa.types.is_integer(column.kind) or pa.types.is_floating(column.kind)
+    if not column.distinct or not (typed or column.is_text) or not _may_be_times(column):
         return None
     texts = to_text(column.values.cast(pa.string()) if column.is_text else column.values)
+    few = texts.slice(0, 50)  # most columns fail there
+    if parse_times(few, _HOURLY).null_count == 0:
+        hourly = parse_times(texts, _HOURLY)
+        return _checked(column, Times(hourly, _HOURLY), texts) if not hourly.null_count else None
+    if find_form(few).unparsed > len(few) // 2:
+        return None
     found = find_form(texts.slice(0, 1_000))
-    if found.fits and found.name:
-        return _checked(column, Times(parse_times(texts, found.name), found.name, found.ambiguous), texts)
-    hourly = parse_times(texts, _HOURLY)
-    return _checked(column, Times(hourly, _HOURLY), texts) if not hourly.null_count else None
+    if not found.fits or found.name is None:
+        return None
+    return _checked(column, Times(parse_times(texts, found.name), found.name, found.ambiguous), texts)
+
+
+def _may_be_times(column: Column) -> bool:
+    """Whether any of the first values is long enough for a time and has a digit; most columns fail there, quickly."""
+    first = column.values.slice(0, 5).to_pylist()
+    if pa.types.is_floating(column.kind):
+        return any(value.is_integer() and value >= _SHORTEST_NUMBER for value in first)
+    return any(len(text) >= _SHORTEST and any(map(str.isdigit, text)) for text in map(str, first))
 
 
 def _checked(column: Column, times: Times, texts: pa.Array) -> Times | None:
