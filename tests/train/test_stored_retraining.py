@@ -3,13 +3,16 @@
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.records import Epoch
 from fieldwise.core.store import Store
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.exports.folder import export, load
 from fieldwise.models.deepfm import DeepFM
@@ -23,7 +26,7 @@ from fieldwise.train.evaluate import evaluate
 from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain, stored_for
 from fieldwise.train.task import Task
 
-QUICK = {"batch": 256, "epochs": 3, "learning_rate": 0.01}
+QUICK: dict[str, Any] = {"batch": 256, "epochs": 3, "learning_rate": 0.01}
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +50,23 @@ def test_retraining_returns_what_it_evaluated(small: tuple[Task, CTRModel], stor
     assert evaluate(again, task.valid).auc == best
 
 
-def test_rounding_while_training_is_on_below_8_bits(small: tuple[Task, CTRModel]) -> None:
+def test_a_rounded_training_follows_below_8_bits(small: tuple[Task, CTRModel], monkeypatch: pytest.MonkeyPatch) -> None:
     task, model = small
+    fitted: list[int] = []
+    monkeypatch.setattr("fieldwise.tables.rounding.RoundedRows.fit", lambda self: fitted.append(1))
 
-    def weights(**settings: object) -> torch.Tensor:
-        trained = retrain(task, model, Retrain(**QUICK, **settings))
-        return trained.model.embedding.table(0)
+    def rounds(store: str, rounded: bool | None = None) -> bool:
+        fitted.clear()
+        history = retrain(task, model, Retrain(store=Store.parse(store), rounded=rounded, **QUICK)).history
+        assert [epoch.epoch for epoch in history] == list(range(len(history)))
+        assert (len(history) > QUICK["epochs"] + 1) == bool(fitted)
+        return bool(fitted)
 
-    assert not torch.equal(weights(store="int4"), weights(store="int4", rounded=False))
-    assert torch.equal(weights(store="int8"), weights(store="int8", rounded=False))
-    assert not torch.equal(weights(store="int8"), weights(store="int8", rounded=True))
+    assert rounds("int4")
+    assert not rounds("int4", False)
+    assert not rounds("int8")
+    assert rounds("int8", True)
+    assert not rounds("float16", True)
 
 
 def test_rounded_rows_are_the_stored_numbers(small: tuple[Task, CTRModel]) -> None:
@@ -78,13 +88,28 @@ def test_rounded_rows_are_the_stored_numbers(small: tuple[Task, CTRModel]) -> No
     assert model.embedding.rounding is None
 
 
+class Interrupt(Watcher):
+    """Ends a training after some epochs."""
+
+    def __init__(self, epochs: int) -> None:
+        self._left = epochs
+
+    def epoch(self, stage: str, epoch: Epoch) -> None:
+        self._left -= 1
+        if not self._left:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("epochs", [2, 6])
 def test_an_interrupted_rounded_retraining_resumes_with_the_same_numbers(
-    small: tuple[Task, CTRModel], tmp_path: Path
+    small: tuple[Task, CTRModel], tmp_path: Path, epochs: int
 ) -> None:
     task, model = small
     settings = Retrain(store=Store("int4"), patience=9, **QUICK)
     whole = retrain(task, model, settings, tmp_path / "whole")
-    retrain(task, model, settings.model_copy(update={"epochs": 1}), tmp_path / "parts")
+    assert len(whole.history) == 1 + 2 * QUICK["epochs"]
+    with pytest.raises(KeyboardInterrupt):
+        retrain(task, model, settings, tmp_path / "parts", Interrupt(epochs))
     resumed = retrain(task, model, settings, tmp_path / "parts")
     assert [e.auc for e in resumed.history] == [e.auc for e in whole.history]
     assert torch.equal(resumed.model.embedding.table(0), whole.model.embedding.table(0))

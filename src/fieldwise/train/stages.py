@@ -1,9 +1,10 @@
 """Pretraining of the full model and retraining of the compact model."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from pydantic import Field
 
@@ -28,6 +29,9 @@ from fieldwise.train.plan import Training, TrainingPlan, early_stop
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.task import Task, check_trained
 
+ROUNDED_RATE: Final = 0.3
+"""Fraction of the learning rate in a training that rounds tables; at the full rate it ends worse."""
+
 
 class Pretrain(Training):
     """Settings of pretraining, the training of the full model."""
@@ -45,7 +49,8 @@ class Retrain(Training):
     """Stored type of tables and first-order weights: float32, float16, int8, int4, 'int8 row' or 'int4 row'. By default
     that of a budget in bytes, else float32. Evaluations and early stopping look at the stored model."""
     rounded: bool | None = None
-    """Whether training rounds tables as they will be stored (straight-through gradients); by default below 8 bits."""
+    """Whether a second training follows that rounds tables as they will be stored, with straight-through gradients and
+    0.3 times the learning rate; by default below 8 bits."""
     drop_first_order: bool = False
     """Whether to also drop the first-order weights of fields without columns; predictions then ignore those fields."""
 
@@ -134,28 +139,47 @@ def retrain(
         small = compact(small, Mask.all(small.layout), drop_first_order=True)
     store = settings.store or FLOAT32
     check_store(small.settings, store)
-    aware = store.bits < 8 if settings.rounded is None else settings.rounded and store.is_integer
-    with rounding(_trained_tables(small) if aware else [], store) as rounded:
-        plan = TrainingPlan(
-            stage="retrain",
-            forward=row_factored(small),
-            evaluate=lambda: evaluate(_in(store, small), task.valid),
-            stop=early_stop(chosen(settings.patience)),
-            keep_best=True,
-            look=lambda: _fit(rounded),
-            same_steps=small.same_steps,
-        )
-        history = fit(small, task, settings, plan, folder, watcher)
+    rounds = store.bits < 8 if settings.rounded is None else settings.rounded and store.is_integer
+    history = _retrain(small, task, settings, store, folder / "plain" if folder and rounds else folder, watcher)
+    if rounds:  # first without: a training that rounds from the start ends worse
+        slower = settings.model_copy(update={"learning_rate": ROUNDED_RATE * settings.learning_rate})
+        with rounding(_trained_tables(small), store) as rounded:
+            after = _retrain(small, task, slower, store, folder / "rounded" if folder else None, watcher, rounded)
+        last = len(history) - 1
+        history += [epoch.model_copy(update={"epoch": last + epoch.epoch}) for epoch in after[1:]]
     return Trained(_in(store, small.eval()), history)
+
+
+def _retrain(
+    small: CTRModel,
+    task: Task,
+    settings: Retrain,
+    store: Store,
+    folder: Path | None,
+    watcher: Watcher | None,
+    rounded: Sequence[RoundedRows] = (),
+) -> list[Epoch]:
+    """Train in place until the stored model stops improving."""
+
+    def fit_scales() -> None:
+        for rows in rounded:
+            rows.fit()
+
+    plan = TrainingPlan(
+        stage="retrain",
+        forward=row_factored(small),
+        evaluate=lambda: evaluate(_in(store, small), task.valid),
+        stop=early_stop(chosen(settings.patience)),
+        keep_best=True,
+        look=fit_scales,
+        same_steps=small.same_steps,
+        place=int(bool(rounded)),
+    )
+    return fit(small, task, settings, plan, folder, watcher)
 
 
 def _trained_tables(model: CTRModel) -> list[FieldEmbedding]:
     return [module for module in model.modules() if isinstance(module, FieldEmbedding)]
-
-
-def _fit(rounded: list[RoundedRows]) -> None:
-    for rows in rounded:
-        rows.fit()
 
 
 def _in(store: Store, model: CTRModel) -> CTRModel | StoredModel:
