@@ -3,7 +3,8 @@
     python benchmarks/serve.py
 
 The fields' cardinalities are distributed like Criteo's; the kept columns are random, so widths are mixed. Weights are
-not trained, which does not affect the cost. The numbers are those of `fieldwise bench-serve`, on one core.
+not trained, which does not affect the cost. The compact model is measured in float32 and, next to it, in other stored
+types. The numbers are those of `fieldwise bench-serve`, on one core.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from fieldwise.cli.console import table
 from fieldwise.core.budget import Budget
 from fieldwise.core.schema import Field, Schema
 from fieldwise.core.select import select
+from fieldwise.core.store import Store
 from fieldwise.exports.folder import export
 from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2
@@ -47,6 +49,9 @@ def main() -> None:
     """Builds the models, measures them, and writes the results to a JSON file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument(
+        "--stores", nargs="*", default=["float16", "int8", "int4"], help="also the compact model in these"
+    )
     given = parser.parse_args()
     fields = schema()
     full = DCNv2().build(fields.layout(16)).eval()
@@ -55,7 +60,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         export(compact(full, mask), folder, mask=mask)
         before = os.getloadavg()[0]
-        found = bench(Path(folder), seconds=given.seconds, say=print)
+        found = bench(Path(folder), seconds=given.seconds, say=print, stores=[Store.parse(s) for s in given.stores])
     table(Console(width=120), "ids to probabilities, one core: MiB, p50 / p99 ms", HEADS, serving_rows(found.to_json()))
     record = {
         "rows": sum(fields.cardinalities),

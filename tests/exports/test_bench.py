@@ -21,8 +21,8 @@ def test_every_runtime_is_measured_that_is_there(served: Path, monkeypatch: pyte
     found = bench(served, seconds=0.02, batches=(1, 8, 64), say=said.append)
     assert found.missing == ["aotinductor: needs a C++ compiler. Install g++, or set CXX."]
     cells = {(cell.model, cell.runtime): cell for cell in found.cells}
-    assert list(cells) == [(m, r) for m in ("full", "compact") for r in ("eager", "onnxruntime")]
-    assert said == [f"{m}, {r}" for m in ("full", "compact") for r in ("eager", "onnxruntime", "aotinductor")]
+    assert list(cells) == [(m, r) for r in ("eager", "onnxruntime") for m in ("full", "compact")]
+    assert said == [f"{m}, float32, {r}" for r in ("eager", "onnxruntime", "aotinductor") for m in ("full", "compact")]
     for runtime in ("eager", "onnxruntime"):
         full, compact = cells["full", runtime], cells["compact", runtime]
         assert full.disk > compact.disk

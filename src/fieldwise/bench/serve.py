@@ -20,7 +20,8 @@ from fieldwise.core.errors import RunError
 from fieldwise.core.records import Record
 from fieldwise.core.registry import name_of_class
 from fieldwise.core.schema import Schema
-from fieldwise.exports.folder import export, load
+from fieldwise.core.store import Store
+from fieldwise.exports.folder import export, in_store, load
 from fieldwise.exports.info import WEIGHTS
 from fieldwise.exports.onnx import ids_to_onnx
 from fieldwise.exports.predictor import Probability
@@ -28,7 +29,7 @@ from fieldwise.exports.program import compile_ahead
 from fieldwise.models import MODELS
 from fieldwise.models.factory import Build, model_class
 from fieldwise.models.model import CTRModel, Model
-from fieldwise.models.stored import StoredModel
+from fieldwise.models.stored import StoredModel, store_of
 
 BATCHES: Final = (1, 256, 4096)
 
@@ -37,6 +38,8 @@ class Measurement(Record):
     """One model in one runtime."""
 
     model: Literal["full", "compact"]
+    store: str = "float32"
+    """The stored type of its tables."""
     runtime: Runtime
     disk: int
     """Bytes of the model's file."""
@@ -57,10 +60,12 @@ def bench(
     batches: Sequence[int] = BATCHES,
     say: Callable[[str], None] = lambda _: None,
     model: type[Model] | Build | None = None,
+    stores: Sequence[Store] = (),
 ) -> Bench:
     """Measures a model folder. Each model and runtime runs in its own process, one after another.
 
-    `model` is the factory or class of a model outside the library; the processes import it too.
+    `model` is the factory or class of a model outside the library; the processes import it too. A float32 model is also
+    measured in each of `stores`.
     """
     small = load(folder, model=model).model
     own = name_of_class(model_class(model), MODELS) if model else None
@@ -69,11 +74,13 @@ def bench(
     cells, missing = [], []
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        for kind, built in (("full", full), ("compact", small)):
-            for runtime, write in _WRITERS.items():
-                say(f"{kind}, {runtime}")
+        built_in: list[tuple[Literal["full", "compact"], CTRModel | StoredModel]] = [("full", full), ("compact", small)]
+        built_in += [("compact", in_store(small, store)) for store in stores]
+        for runtime, write in _WRITERS.items():
+            for place, (kind, built) in enumerate(built_in):
+                say(f"{kind}, {store_of(built)}, {runtime}")
                 try:
-                    path, file = write(Probability(built).eval(), work / f"{kind}-{runtime}")
+                    path, file = write(Probability(built).eval(), work / f"{place}-{runtime}")
                 except RunError as error:
                     missing.append(f"{runtime}: {error}")
                     continue
@@ -87,7 +94,13 @@ def bench(
                     threads=threads,
                     model=own,
                 )
-                cell = Measurement(model=kind, runtime=runtime, disk=file.stat().st_size, measured=_run(order))
+                cell = Measurement(
+                    model=kind,
+                    store=str(store_of(built)),
+                    runtime=runtime,
+                    disk=file.stat().st_size,
+                    measured=_run(order),
+                )
                 cells.append(cell)
     return Bench(cells=cells, missing=list(dict.fromkeys(missing)))
 

@@ -1,0 +1,148 @@
+"""Measures test AUC over stored bytes: full, uniform and ham in float32, float16, int8 and int4.
+
+    python benchmarks/bytes.py DATASET --out runs/bytes.jsonl --jobs 16 --device cuda
+    python benchmarks/bytes.py DATASET --models fm --seeds 2 --fractions 0.25 --out runs/few.jsonl
+
+DATASET is a folder of `fieldwise prepare`. A unit is one model and one seed: it pretrains once, searches once per method
+and fraction of the numbers in tables and first-order weights, and retrains once in float32 and once for int4. float16
+and int8 are the float32 result, rounded. Widths are therefore equal in all types; scales come on top. Each unit appends
+its rows to the output when it ends, and the same command skips what is there. `python -m evidence bytes` makes the page.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
+FRACTIONS: Final = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625)
+"""Of the numbers of the full model; 1 is the full model, retrained like the others."""
+LEAST: Final = 1 / 64
+"""Smallest share of the full float32 bytes that is measured."""
+BITS: Final = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One model and one seed."""
+
+    dataset: Path
+    model: str
+    seed: int
+    device: str
+    fractions: tuple[float, ...]
+
+
+def rows_of(unit: Unit) -> list[dict[str, Any]]:
+    """Trains and measures a unit."""
+    import torch
+
+    from fieldwise.core.budget import Budget
+    from fieldwise.core.registry import resolve
+    from fieldwise.core.store import KINDS, Store
+    from fieldwise.data.store import Dataset
+    from fieldwise.models import MODELS as KNOWN
+    from fieldwise.models.model import CTRModel
+    from fieldwise.models.stored import StoredModel, stored, stored_bytes
+    from fieldwise.searches import HAM
+    from fieldwise.searches.search import search
+    from fieldwise.searches.uniform import Uniform
+    from fieldwise.train.evaluate import evaluate
+    from fieldwise.train.stages import Retrain, pretrain, retrain
+    from fieldwise.train.task import Task
+
+    torch.set_num_threads(1)
+    started, data = time.perf_counter(), Dataset.open(unit.dataset)
+    task = Task.of(data, resolve("model", KNOWN, unit.model)(), unit.seed, unit.device)  # type: ignore[arg-type]
+    full = pretrain(task).model
+    task = task.starting_from(full)
+    rows: list[dict[str, Any]] = []
+
+    def add(method: str, fraction: float, store: str, found: CTRModel | StoredModel) -> None:
+        sizes, test = stored_bytes(found), evaluate(found, data.test)
+        rows.append(
+            {
+                "model": unit.model,
+                "seed": unit.seed,
+                "method": method,
+                "fraction": fraction,
+                "store": store,
+                "numbers": found.size().embedding + found.size().first_order,
+                "bytes": sizes.per_id,
+                "dense": sizes.dense,
+                "widths": list(found.layout.widths),
+                "auc": test.auc,
+                "log_loss": test.log_loss,
+                "valid": evaluate(found, task.valid).auc,
+            }  # fmt: skip
+        )
+
+    for kind in KINDS:
+        add("full", 1.0, kind, full if kind == "float32" else stored(full, Store(kind)))
+    for fraction in unit.fractions:
+        for name, settings in (("uniform", Uniform()), ("ham", HAM())):
+            if fraction == 1.0 and name == "ham":
+                continue
+            small = search(task, settings, Budget(100 * fraction, "bytes", share=True)).model
+            trained = retrain(task, small).model
+            assert isinstance(trained, CTRModel)
+            for kind in KINDS:
+                if fraction * BITS[kind] / 32 < LEAST:
+                    continue
+                if kind == "int4":
+                    add(name, fraction, "int4 after", stored(trained, Store(kind)))
+                    add(name, fraction, kind, retrain(task, small, Retrain(store=Store(kind))).model)
+                else:
+                    add(name, fraction, kind, trained if kind == "float32" else stored(trained, Store(kind)))
+    return [{**row, "seconds": round(time.perf_counter() - started, 1)} for row in rows]
+
+
+def units(given: argparse.Namespace) -> Iterator[Unit]:
+    """The units that the output lacks, seed by seed."""
+    done = set()
+    if given.out.exists():
+        lines = given.out.read_text(encoding="utf-8").splitlines()
+        done = {(row["model"], row["seed"]) for row in map(json.loads, lines)}
+    for seed in range(given.seeds):
+        for model in given.models:
+            if (model, seed) not in done:
+                yield Unit(given.dataset, model, seed, given.device, tuple(given.fractions))
+
+
+def main() -> None:
+    """Runs the missing units in parallel processes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset", type=Path)
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--fractions", nargs="+", type=float, default=FRACTIONS)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--minutes", type=float, default=1e9, help="no unit starts after this time")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    end, left = time.monotonic() + 60 * given.minutes, list(units(given))
+    with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(rows_of, unit): unit for unit in left[: given.jobs]}
+        left = left[given.jobs :]
+        while running:
+            ended = next(as_completed(running))
+            unit = running.pop(ended)
+            with given.out.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in ended.result())
+            print(f"{unit.model}, seed {unit.seed}: {ended.result()[-1]['seconds']} s; {len(left)} left", flush=True)
+            if left and time.monotonic() < end:
+                following = left.pop(0)
+                running[pool.submit(rows_of, following)] = following
+
+
+if __name__ == "__main__":
+    main()
