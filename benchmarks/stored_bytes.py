@@ -1,12 +1,12 @@
 """Measures test AUC over stored bytes: full, uniform and ham in float32, float16, int8 and int4.
 
-    python benchmarks/bytes.py DATASET --out runs/bytes.jsonl --jobs 16 --device cuda
-    python benchmarks/bytes.py DATASET --models fm --seeds 2 --fractions 0.25 --out runs/few.jsonl
+    python benchmarks/stored_bytes.py DATASET --out runs/bytes.jsonl --jobs 16 --device cuda
+    python benchmarks/stored_bytes.py DATASET --models fm --seeds 2 --fractions 0.25 --out runs/few.jsonl
 
-DATASET is a folder of `fieldwise prepare`. A unit is one model and one seed: it pretrains once, searches once per method
-and fraction of the numbers in tables and first-order weights, and retrains once in float32 and once for int4. float16
-and int8 are the float32 result, rounded. Widths are therefore equal in all types; scales come on top. Each unit appends
-its rows to the output when it ends, and the same command skips what is there. `python -m evidence bytes` makes the page.
+DATASET is a folder of `fieldwise prepare`. A unit is one model and one seed: it pretrains once, searches once per
+method and fraction of the numbers in tables and first-order weights, and retrains once in float32 and once for int4.
+float16 and int8 are the float32 result, rounded. Widths are therefore equal in all types; scales come on top. Each unit
+appends its rows to the output when it ends, and the same command skips what is there.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
                 "auc": test.auc,
                 "log_loss": test.log_loss,
                 "valid": evaluate(found, task.valid).auc,
-            }  # fmt: skip
+            }
         )
 
     for kind in KINDS:
