@@ -36,7 +36,7 @@ function cards() {
   }
   main.append(row);
   main.append(el("p", { class: "note" }, (seeds.length > 1 ? `Means over ${seeds.length} seeds. ` : "One seed. ")
-    + `The sentence above describes the smallest model whose validation AUC is within ${data.close} of the best. Stored sizes assume four bytes per parameter. The test split is read once, at the end.`));
+    + `The sentence above describes the smallest model whose validation AUC is within ${data.close} of the best. Stored sizes assume four bytes per parameter. Each model is tested once, at the end; no choice uses the test rows.`));
 }
 
 /** Every model beside the baselines: a dot, and a line for its 95% interval. */

@@ -39,7 +39,8 @@ def report(records: Sequence[RunRecord], baselines: BaselineRecord | None = None
         "",
         *markdown_table(RESULT_HEADS, plain_rows(results(records))),
         "",
-        "The test split is read once, at the end. Embedding counts the numbers in the tables; linear counts "
+        "Each model is tested once, at the end; no choice uses the test rows. "
+        "Embedding counts the numbers in the tables; linear counts "
         "first-order weights, which only budgets in bytes count and may drop.",
         "",
         *_stored(records),
