@@ -99,6 +99,8 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Predictor, pa.Table
         "weekday": Rule(column="at", kind="weekday"),
         "weekend": Rule(column="at", kind="weekend"),
         "at": Rule(kind="hour"),
+        "day": Rule(kind="category"),
+        "moment": Rule(kind="category"),
         "parts": Rule(kind="width", width=1.0, separator=";"),
         "words": Rule(separator="|"),
         "price": Rule(kind="quantile", bins=7),
