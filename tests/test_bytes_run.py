@@ -134,3 +134,12 @@ def test_parameters_may_be_stored_in_any_type(tmp_path: Path) -> None:
     out = tmp_path / "run"
     pipeline.run(settings(run={"budgets": ["40% parameters"]}, retrain={"store": "int8 row"}), out)
     assert str(ModelInfo.read(out / "seed-0" / "compact" / "40pct-parameters").store) == "int8 row"
+
+
+def test_the_page_shows_stored_bytes(finished: Path) -> None:
+    (page,) = finished.glob("report*.html")
+    text = page.read_text()
+    sizes = open_run(finished).records[0].compact_bytes
+    assert sizes is not None
+    assert f'"{sizes.tables:,}"' in text
+    assert '"heads":["budget","seed","model","store"' in text.replace('", "', '","').replace('": [', '":[')

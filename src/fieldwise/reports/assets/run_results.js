@@ -212,7 +212,7 @@ function curves() {
 }
 
 function parameters() {
-  const node = section("parameters", "Parameters", el("p", {}, "The budget applies to the embedding tables. Dense layers shrink with them; first-order weights are not masked and do not count toward the budget."));
+  const node = section("parameters", "Parameters", el("p", {}, "Budgets in columns and parameters apply to the embedding tables, budgets in bytes also to first-order weights. Dense layers shrink with the tables."));
   const kinds = [["embedding", "embedding tables", "var(--kept)"], ["dense", "dense layers", "var(--dense)"], ["first_order", "first-order weights", "var(--linear)"]];
   const shown = kinds.filter(([key]) => data.results.some((r) => r.full[key] || r.compact[key]));
   const models = [["full model", data.results.filter((r) => r.budget === budgets[0]).map((r) => r.full)],
@@ -227,6 +227,9 @@ function parameters() {
       Plot.text(totals, { x: "value", y: "model", text: (bar) => number(bar.value), dx: 6, textAnchor: "start" }),
     ],
   }));
+  if (!data.stored.rows.length) return;
+  node.append(el("h3", {}, "Stored bytes"), el("p", {}, data.stored.note));
+  table(node, data.stored.heads.map((head, place) => ({ head, text: place < 4, value: (row) => (place < 4 ? row[place] : Number(row[place].replaceAll(",", ""))), show: (row) => row[place] })), data.stored.rows, { caption: "Stored bytes" });
 }
 
 function cost() {

@@ -4,7 +4,7 @@ from typing import Any
 
 from fieldwise.core.errors import RunError
 from fieldwise.core.records import RunRecord, Size
-from fieldwise.reports.run import cosines, dynamics, headline, verdict
+from fieldwise.reports.run import cosines, dynamics, headline, stored, verdict
 from fieldwise.reports.run.view import RunView, StageView
 
 
@@ -27,6 +27,11 @@ def run_data(view: RunView, against: RunView | None = None) -> dict[str, Any]:
         "notices": notices,
         "fields": fields,
         "results": [_result(record) for record in view.records],
+        "stored": {
+            "heads": list(stored.HEADS),
+            "rows": [[str(cell) for cell in row] for row in stored.stored_rows(view.records)],
+            "note": stored.NOTE,
+        },
         "stages": [_stage(stage) for stage in view.stages],
         "searches": _searches(view, notices),
         "cosines": _cosines(view, against, names, notices),
