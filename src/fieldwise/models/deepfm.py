@@ -6,8 +6,9 @@ from torch import Tensor, nn
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
+from fieldwise.models.fields import kept_fields, live_fields
 from fieldwise.models.layers import Lift, mlp, pairwise, pairwise_of_sums
-from fieldwise.models.model import Head, OwnModel, Slices, kept_fields, live_fields
+from fieldwise.models.model import Head, OwnModel, Slices
 from fieldwise.tables.row_factored import SummedHead
 
 

@@ -13,6 +13,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.records import Size
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.settings import Settings
+from fieldwise.models.fields import needed_fields
 from fieldwise.tables.embedding import FieldEmbedding
 
 Slices = dict[str, dict[int, Tensor]]
@@ -251,22 +252,3 @@ class OwnModel(Model):
     def weights(self, schema: Schema) -> nn.Module:
         """A module with the full model's weights, whose number can be counted on the meta device."""
         return self.new(schema)
-
-
-def needed_fields(layout: Layout, linear: Layout | None) -> tuple[str, ...]:
-    """Names of the fields that have columns or first-order weights."""
-    first = linear.widths if linear else (0,) * len(layout.widths)
-    rows = zip(layout.schema.names, layout.widths, first, strict=True)
-    return tuple(name for name, width, own in rows if width or own)
-
-
-def kept_fields(mask: Mask, each: int) -> Tensor:
-    """Indices of the inputs to keep, for layers with `each` inputs per field: those of fields that keep a column."""
-    before = [j for j, width in enumerate(mask.full.widths) if width]
-    places = [place for place, j in enumerate(before) if mask.widths[j]]
-    return (torch.tensor(places)[:, None] * each + torch.arange(each)).flatten()
-
-
-def live_fields(layout: Layout) -> list[int]:
-    """Indices of the fields with at least one column."""
-    return [j for j, width in enumerate(layout.widths) if width]

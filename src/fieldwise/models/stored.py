@@ -10,7 +10,8 @@ from fieldwise.core.records import Bytes, Size
 from fieldwise.core.schema import Layout
 from fieldwise.core.store import FLOAT32, Store
 from fieldwise.models.factory_model import FactoryModel
-from fieldwise.models.model import CTRModel, HeadModel, Model, OwnModel, needed_fields
+from fieldwise.models.fields import needed_fields
+from fieldwise.models.model import CTRModel, HeadModel, Model, OwnModel
 from fieldwise.tables.stored import StoredEmbedding
 
 _TABLES: Final = ("embedding.", "first_order.")
