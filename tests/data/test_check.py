@@ -15,6 +15,8 @@ from fieldwise.data.kinds.check import Check
 from fieldwise.pipeline.check import check_tables, settings_text
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.pipeline.stages import prepare
+from fieldwise.reports.run.page_data import run_data
+from fieldwise.reports.run.view import open_run
 from tests.command_line import cli
 
 ROWS = 3_000
@@ -182,7 +184,13 @@ def test_a_run_shows_and_stores_the_check(tmp_path: Path) -> None:
     assert "label 'click'" in done.stdout
     assert "genres   list" in done.stdout
     assert Check.model_validate(fw.Dataset.open(tmp_path / "data").kinds) == data.kinds
-    assert (tmp_path / "run" / "kinds.json").exists()
+    view = open_run(tmp_path / "run")
+    assert view.kinds == data.kinds
+    assert [row[:2] for row in run_data(view)["columns"]["rows"]] == list(data.kinds.kinds.items())
+    (tmp_path / "run" / "kinds.json").write_text("{}")
+    damaged = open_run(tmp_path / "run")
+    assert damaged.missing[-1].startswith("kinds.json is damaged (")
+    assert run_data(damaged)["columns"] is None
     (tmp_path / "data" / "kinds.json").write_text("{}")
     with pytest.raises(DataError, match=r"kinds.json' is damaged"):
         _ = fw.Dataset.open(tmp_path / "data").kinds

@@ -16,7 +16,7 @@ from fieldwise.exports.predict import predict_file
 from fieldwise.exports.predictor import Predictor
 from fieldwise.models.dcnv2 import DCNv2
 from tests.command_line import cli
-from tests.data.test_published_files import FORMS, NAMES, cells, plain, table, text, written
+from tests.data.published_files import FORMS, NAMES, cells, plain, table, text, written
 from tests.exports.cases import shaken
 
 

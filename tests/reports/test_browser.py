@@ -82,6 +82,7 @@ def test_every_chart_of_a_run_is_drawn(
     assert set(charts) == {
         "chart-widths", "chart-front", "chart-parameters", "chart-scores", "chart-live", "chart-moment",
         "chart-moment-widths", "chart-cosines-0", "chart-cosines-all", "chart-seconds", "chart-memory",
+        "chart-verdict-auc", "chart-verdict-log_loss",
         *(f"chart-{stage}-{key}" for stage in ("pretrain", "search", "retrain") for key in ("auc", "loss")),
     }  # fmt: skip
     assert min(charts.values()) > 0, charts

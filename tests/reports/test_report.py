@@ -11,6 +11,7 @@ import pytest
 
 from fieldwise.core.errors import RunError, SettingsError
 from fieldwise.core.mask import Mask
+from fieldwise.data.kinds.check import KINDS, Check
 from fieldwise.exports.folder import load
 from fieldwise.reports import write
 from fieldwise.reports.comparison.page_data import comparison_data
@@ -258,3 +259,24 @@ def test_a_report_s_file_says_which_data_it_is_about(source: str, name: str) -> 
     assert data_name(source) == name
     assert report_name(source) == f"report-{name}"
     assert report_name("...") == "report"
+
+
+def test_the_columns_of_the_data_are_in_both_reports(copy: Path) -> None:
+    one: dict[str, object] = {
+        "name": "user <b>",
+        "kind": "category",
+        "reason": "values repeat",
+        "cardinality": 3,
+        "nulls": 0.5,
+    }
+    one |= {"unknown": None, "examples": ["a"], "suspects": [], "rules": {}}
+    check = Check.model_validate(
+        {"source": "rows.csv", "label": "click", "rows": {"train": 10}, "clicks": {"train": 4}, "columns": [one]}
+    )
+    (copy / KINDS).write_text(json.dumps(check.to_json()))
+    write.md(copy)
+    write.html(copy)
+    text = (copy / "report-planted.md").read_text()
+    assert "## Columns\n\nrows.csv: 10 rows, label 'click' (40.0% clicks)" in text
+    assert r"| user \<b\> | category | 3 | 50.0 |" in text
+    assert data_of(copy / "report-planted.html")["columns"]["rows"][0][:2] == ["user <b>", "category"]

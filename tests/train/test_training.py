@@ -179,7 +179,7 @@ def test_mixed_precision_is_other_arithmetic_for_the_same_training(task: Task) -
     assert numbers(full) != numbers(mixed)
     assert all(weight.dtype == torch.float32 for weight in mixed.model.parameters())
     for one, other in zip(full.history[1:], mixed.history[1:], strict=True):
-        assert one.loss == pytest.approx(other.loss, rel=0.02)
+        assert one.loss == pytest.approx(other.loss, rel=0.05)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

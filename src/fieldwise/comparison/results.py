@@ -27,7 +27,7 @@ from fieldwise.core.lock import exclusive
 from fieldwise.core.records import RunRecord, StageRecord
 from fieldwise.core.watcher import Watcher
 from fieldwise.pipeline.folder import check_stages, read_record
-from fieldwise.pipeline.stages import dataset_of
+from fieldwise.pipeline.stages import dataset_of, write_kinds
 from fieldwise.reports import write
 from fieldwise.reports.comparison.statistics import summarize
 from fieldwise.reports.comparison.tables import markdown
@@ -79,6 +79,7 @@ def _open(settings: CompareSettings, out: Path, watcher: Watcher) -> Work:
     settings = settings.fitted(data)
     for pair in settings.runs:
         check_stages(job_of(settings, out, pair), data)
+    write_kinds(data, out)
     write_text(out / "settings.toml", tomli_w.dumps(settings.values()))
     return Work(settings, out, data.folder)
 

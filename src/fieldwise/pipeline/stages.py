@@ -62,11 +62,15 @@ def dataset_of(settings: RunSettings, out: Path, watcher: Watcher) -> Dataset:
     data = Dataset.open(given) if given else prepare(settings, out / "dataset", watcher)
     for line in notes(data.info):
         watcher.note(line)
+    if data.kinds is not None and data.kinds.is_inferred:
+        watcher.show(data.kinds.view())
+    return data
+
+
+def write_kinds(data: Dataset, out: Path) -> None:
+    """Copies what each raw column is to the run folder, for its report."""
     if data.kinds is not None:
         write_json(out / KINDS, data.kinds.to_json())
-        if data.kinds.is_inferred:
-            watcher.show(data.kinds.view())
-    return data
 
 
 def pretrain(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> None:
@@ -127,5 +131,6 @@ def _opened(
         settings = settings.fitted(data)
         job = Job(settings, out, Watchers(watcher, Journal(out)))
         check_stages(job, data)
+        write_kinds(data, out)
         write_text(out / "settings.toml", tomli_w.dumps(with_earlier(settings, out).values()))
         yield job, data, (SeedRun(job, data, seed) for seed in settings.run.seeds)

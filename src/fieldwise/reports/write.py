@@ -43,7 +43,7 @@ def md(out: Path, _against: Path | None = None) -> Written:
         return Written([out / "comparison.md"], [])
     view = _searched(out)
     path = out / f"{report_name(view.source)}.md"
-    write_text(path, markdown.report(view.records, view.baselines))
+    write_text(path, markdown.report(view.records, view.baselines, view.kinds))
     return Written([path], view.missing)
 
 

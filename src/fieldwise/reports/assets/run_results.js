@@ -8,6 +8,7 @@ const shades = (count) => d3.range(count).map((place) => d3.schemeTableau10[[0, 
 
 opening("run report");
 if (data.results.length) { cards(); verdict(); widths(); front(); }
+if (data.columns) columns();
 curves();
 if (data.results.length) parameters();
 searchSections();
@@ -84,6 +85,14 @@ function verdict() {
     { head: "field", value: (row) => row.name, text: true },
     { head: "test AUC of its click rates in the training rows", value: (row) => row.auc, show: (row) => auc(row.auc) },
   ], fields, { caption: "Single fields", sort: { column: 1, down: true } });
+}
+
+/** Every raw column: what it is, and why. */
+function columns() {
+  const { title, lines, heads, rows } = data.columns;
+  const node = section("columns", "Columns of the data", el("p", {}, title), ...lines.map((line) => el("p", { class: "note" }, line)));
+  const all = heads.map((head, place) => ({ head, value: (row) => row[place], text: true }));
+  table(node, all, rows, { caption: "Columns" });
 }
 
 function widthRows(budget, seed) {

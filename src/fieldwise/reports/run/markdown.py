@@ -7,6 +7,7 @@ from typing import Final
 
 from fieldwise.core.baselines import BaselineRecord
 from fieldwise.core.records import RunRecord
+from fieldwise.data.kinds.check import Check
 from fieldwise.reports.run import headline, stored, verdict
 
 Cells = Sequence[object]
@@ -14,7 +15,7 @@ _MARKS: Final = re.compile(r"[\\`*\[\]<>~&$]|(?<![^\W_])_|_(?![^\W_])")
 """Characters with a meaning in Markdown, or in HTML within it; a `_` inside a word has none."""
 
 
-def report(records: Sequence[RunRecord], baselines: BaselineRecord | None = None) -> str:
+def report(records: Sequence[RunRecord], baselines: BaselineRecord | None = None, kinds: Check | None = None) -> str:
     """Returns the text of a run's report: results for all budgets and seeds, then widths and times."""
     first = records[0]
     lines = [
@@ -43,6 +44,7 @@ def report(records: Sequence[RunRecord], baselines: BaselineRecord | None = None
         "Embedding counts the numbers in the tables; linear counts "
         "first-order weights, which only budgets in bytes count and may drop.",
         "",
+        *_columns(kinds),
         *_stored(records),
         "## What the search evaluated and what it selected",
         "",
@@ -58,6 +60,15 @@ def report(records: Sequence[RunRecord], baselines: BaselineRecord | None = None
     lines += ["", "## Seconds per stage", "", *markdown_table(SECOND_HEADS, plain_rows(seconds(records)))]
     lines += ["", "Versions: " + ", ".join(f"{name} {v}" for name, v in first.versions.items()) + "."]
     return "\n".join(lines) + "\n"
+
+
+def _columns(kinds: Check | None) -> list[str]:
+    """The section on the raw columns; none if the source names its own fields."""
+    if kinds is None:
+        return []
+    view = kinds.view()
+    lines = [f"- {plain(line)}" for line in view.lines]
+    return ["## Columns", "", plain(view.title), "", *lines, "", *markdown_table(view.heads, plain_rows(view.rows)), ""]
 
 
 def _stored(records: Sequence[RunRecord]) -> list[str]:

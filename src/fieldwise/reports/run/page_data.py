@@ -24,6 +24,7 @@ def run_data(view: RunView, against: RunView | None = None) -> dict[str, Any]:
         "close": headline.CLOSE,
         "warnings": verdict.warnings(view.records, view.baselines) if view.records else [],
         "verdict": _verdict(view),
+        "columns": _columns(view),
         "notices": notices,
         "fields": fields,
         "results": [_result(record) for record in view.records],
@@ -59,6 +60,14 @@ def _verdict(view: RunView) -> dict[str, Any]:
     changes = [{"budget": c.budget, "auc": c.auc.to_json(), "log_loss": c.log_loss.to_json()} for c in found]
     single = [field.to_json() for field in view.baselines.fields] if view.baselines else []
     return {"models": models, "changes": changes, "fields": single}
+
+
+def _columns(view: RunView) -> dict[str, Any] | None:
+    """Returns the table of raw columns; None if the source names its own fields."""
+    if view.kinds is None:
+        return None
+    found = view.kinds.view()
+    return {"title": found.title, "lines": list(found.lines), "heads": found.heads, "rows": found.rows}
 
 
 def _fields(view: RunView, notices: list[str]) -> list[dict[str, Any]]:

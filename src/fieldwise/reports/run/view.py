@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -12,9 +12,12 @@ from fieldwise.core.budget import Budget
 from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
 from fieldwise.core.hints import either
 from fieldwise.core.plain_files import read_json
-from fieldwise.core.records import RunRecord, StageRecord, first_problem
+from fieldwise.core.records import Record, RunRecord, StageRecord, first_problem
 from fieldwise.core.settings import Values, read_toml
+from fieldwise.data.kinds.check import KINDS, Check
 from fieldwise.reports.run import journal
+
+R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class RunView:
     commands: list[str]
     baselines: BaselineRecord | None = None
     """None for runs without this stage."""
+    kinds: Check | None = None
+    """What each raw column is; None where the source names its own fields."""
 
     @property
     def source(self) -> str:
@@ -80,23 +85,26 @@ def open_run(out: Path) -> RunView:
             f"'{out}' holds no complete stage: seed-*/pretrain/record.json is missing. "
             f"Name a folder that {_by()} made, or run it first."
         )
-    return RunView(out, settings, stages, records, missing, journal.commands(out), _baselines(out, missing))
+    baselines = _optional(BaselineRecord, out, "baselines/record.json", missing)
+    kinds = _optional(Check, out, KINDS, missing)
+    return RunView(out, settings, stages, records, missing, journal.commands(out), baselines, kinds)
 
 
 def _by() -> str:
     return either("`fieldwise run --out`", "fw.run")
 
 
-def _baselines(out: Path, missing: list[str]) -> BaselineRecord | None:
-    path = out / "baselines" / "record.json"
-    if not path.exists():
+def _optional(kind: type[R], out: Path, name: str, missing: list[str]) -> R | None:
+    """Reads a file that older runs do not have; a damaged one is a line of `missing`."""
+    if not (out / name).exists():
         return None
     try:
-        return BaselineRecord.model_validate(read_json(path))
+        found: R = kind.model_validate(read_json(out / name))
     except (OSError, ValueError) as error:
         why = first_problem(error) if isinstance(error, ValidationError) else error
-        missing.append(f"baselines: baselines/record.json is damaged ({why})")
+        missing.append(f"{name} is damaged ({why})")
         return None
+    return found
 
 
 def _settings(out: Path, missing: list[str]) -> Values:
