@@ -119,7 +119,7 @@ def test_commands_read_stored_tables(finished: Path, tmp_path: Path) -> None:
     assert cli("export", full, "--store", "int4 row", "--out", tmp_path / "row").returncode == 0
     assert str(ModelInfo.read(tmp_path / "row").store) == "int4 row"
     with safe_open(tmp_path / "row" / "model.safetensors", "np") as file:
-        assert "embedding.scales_4" in set(file.keys())
+        assert "embedding.row_scales" in set(file.keys())
 
 
 def test_a_store_that_the_budget_does_not_count_is_refused_before_any_work(tmp_path: Path) -> None:

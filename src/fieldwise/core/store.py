@@ -72,23 +72,13 @@ class Store:
         """Bytes of one column of a field, its scale included; at least what a table's column takes."""
         return -(-cardinality * self.bits // 8) + (COLUMN_SCALE if self.is_integer else 0)
 
-    def table(self, cardinalities: tuple[int, ...], width: int) -> int:
-        """Bytes of the stacked table of fields of one width, scales included."""
-        rows = sum(cardinalities)
-        if self.kind == "int4":  # the last column of an odd width holds two rows per byte
-            numbers = rows * (width // 2) + (rows + 1) // 2 * (width % 2)
-        else:
-            numbers = rows * width * self.bits // 8
-        if not self.is_integer or not width:
-            return numbers
-        return numbers + (ROW_SCALE * rows if self.scales_rows(width) else COLUMN_SCALE * width * len(cardinalities))
-
     def bytes(self, layout: Layout) -> int:
         """Bytes of all tables of a layout, scales included."""
-        groups: dict[int, list[int]] = {}
-        for cardinality, width in zip(layout.schema.cardinalities, layout.widths, strict=True):
-            groups.setdefault(width, []).append(cardinality)
-        return sum(self.table(tuple(own), width) for width, own in groups.items())
+        numbers = (layout.params * self.bits + 7) // 8
+        if not self.is_integer:
+            return numbers
+        pairs = zip(layout.schema.cardinalities, layout.widths, strict=True)
+        return numbers + sum(ROW_SCALE * c if self.scales_rows(w) else COLUMN_SCALE * w for c, w in pairs)
 
 
 FLOAT32: Final = Store()

@@ -12,7 +12,7 @@ from fieldwise.core.store import FLOAT32, Store
 from fieldwise.models.factory_model import FactoryModel
 from fieldwise.models.fields import needed_fields
 from fieldwise.models.model import CTRModel, HeadModel, Model, OwnModel
-from fieldwise.tables.stored import StoredEmbedding
+from fieldwise.tables.stored import stored_embedding
 
 _TABLES: Final = ("embedding.", "first_order.")
 
@@ -24,8 +24,8 @@ class StoredModel(nn.Module):
         super().__init__()
         self.settings, self.layout, self.linear, self.store = settings, layout, linear, store
         self.schema = layout.schema
-        self.embedding = StoredEmbedding(layout, store)
-        self.first_order = StoredEmbedding(linear, store) if linear and linear.columns else None
+        self.embedding = stored_embedding(layout, store)
+        self.first_order = stored_embedding(linear, store) if linear and linear.columns else None
         self.head = settings.head(layout)
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ class FieldLookup(nn.Module, ABC):
         self._lengths = {w: runs(tuple(layout.schema.lengths[j] for j in own)) for w, own in self.groups.items()}
         stacked = layout.stacked_rows
         for width, fields in self.groups.items():
-            places, owners = _places(layout.schema, fields)
+            places, owners = places_of(layout.schema, fields)
             offsets = torch.tensor([stacked[fields[owner]].start for owner in owners], dtype=torch.int32)
             self.register_buffer(f"offsets_{width}", offsets, persistent=False)
             self.register_buffer(f"places_{width}", torch.tensor(places), persistent=False)
@@ -73,7 +73,7 @@ class FieldLookup(nn.Module, ABC):
         lengths = self._lengths[width]
         sizes = [length * fields for length, fields in lengths]
         pools = zip(lengths, found.split(sizes, 1), there.split(sizes, 1), strict=True)
-        return torch.cat([_means(part, known, length) for (length, _), part, known in pools], dim=1)
+        return torch.cat([means(part, known, length) for (length, _), part, known in pools], dim=1)
 
 
 class FieldEmbedding(FieldLookup):
@@ -128,7 +128,7 @@ class FieldEmbedding(FieldLookup):
         return [end - start for start, end in pairwise([0, *ends])]
 
 
-def _means(found: Tensor, there: Tensor, length: int) -> Tensor:
+def means(found: Tensor, there: Tensor, length: int) -> Tensor:
     """Means over fields with `length` places each, (B, fields * length, width) to (B, fields, width)."""
     if length == 1:
         return found
@@ -137,7 +137,7 @@ def _means(found: Tensor, there: Tensor, length: int) -> Tensor:
     return means
 
 
-def _places(schema: Schema, fields: list[int]) -> tuple[list[int], list[int]]:
+def places_of(schema: Schema, fields: list[int]) -> tuple[list[int], list[int]]:
     """The places of some fields in an encoded row, and the index of the field that each belongs to."""
     lengths = schema.lengths
     starts = [0, *accumulate(lengths)]

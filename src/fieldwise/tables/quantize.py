@@ -3,7 +3,10 @@
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from fieldwise.core.errors import RunError
+from fieldwise.core.store import Store
 
 SAMPLE: Final = 2**16
 """Maximum rows of a field that scales are fitted to; the rows are evenly spaced."""
@@ -75,23 +78,25 @@ def straight(values: Tensor, scales: Tensor, top: int) -> Tensor:
     return found
 
 
-def packed(integers: Tensor) -> tuple[Tensor, Tensor]:
-    """4-bit integers (R, width) as bytes: pairs (R, width // 2) and the odd column (ceil(R / 2), width % 2).
-
-    Byte j of a row holds column j in its low and column j + width // 2 in its high half. The last column of an odd
-    width packs rows instead: byte r holds row r in its low and row r + ceil(R / 2) in its high half.
-    """
+def packed(integers: Tensor) -> Tensor:
+    """4-bit integers (N,) as bytes (ceil(N / 2),): the first half in the low, the second in the high half of a byte."""
     bytes_ = (integers + ZERO).to(torch.uint8)
-    half = bytes_.shape[1] // 2
-    pairs = bytes_[:, :half] | (bytes_[:, half : 2 * half] << 4)
-    odd = bytes_[:, 2 * half :]
-    if len(odd) % 2:
-        odd = torch.cat([odd, odd.new_full((1, odd.shape[1]), ZERO)])
-    low, high = odd.tensor_split(2)
-    return pairs.contiguous(), (low | (high << 4)).contiguous()
+    if len(bytes_) % 2:
+        bytes_ = torch.cat([bytes_, bytes_.new_full((1,), ZERO)])
+    low, high = bytes_.tensor_split(2)
+    return low | (high << 4)
 
 
-def unpacked(pairs: Tensor, odd: Tensor, rows: int) -> Tensor:
-    """The inverse of `packed`, (rows, width) int8."""
-    singles = torch.cat([odd & 15, odd >> 4])[:rows]
-    return torch.cat([pairs & 15, pairs >> 4, singles], 1).to(torch.int8) - ZERO
+def unpacked(bytes_: Tensor, count: int) -> Tensor:
+    """The inverse of `packed`: the first `count` integers, int8."""
+    return torch.cat([bytes_ & 15, bytes_ >> 4])[:count].to(torch.int8) - ZERO
+
+
+def check_range(tables: nn.Module, store: Store) -> None:
+    """Refuse tables that were filled with numbers beyond the range of float16."""
+    for name, buffer in tables.named_buffers():
+        if buffer.is_floating_point() and not buffer.isfinite().all():
+            raise RunError(
+                f"The tables hold numbers that '{store}' cannot ({name}: beyond the range of float16). "
+                "Store them as int8 or float32."
+            )
