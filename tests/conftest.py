@@ -1,6 +1,7 @@
 """Small data that every test can stand on."""
 
 import os
+import signal
 import zipfile
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side, one core each; subprocesses inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job; subprocesses would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # Spark compiles little, once
 
 import torch
