@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import zipfile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -240,18 +241,27 @@ def test_folders_and_globs_without_files_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "says"), [
-    (b"PK\x03\x04\x14\x00click,a\n1,2\n", "is a zip archive or an Excel workbook, not text. Name it .zip"),
-    (b"\x1f\x8b\x08\x00\x00", "is compressed by gzip, not text. Give it a name that ends with .gz"),
-    (b"BZh91AY&SYxx", "is compressed by bzip2, not text. Give it a name that ends with .bz2"),
+    (b"PK\x03\x04\x14\x00click,a\n1,2\n", "is a zip archive or an Excel workbook, not a table in text. Name it .zip"),
+    (b"\x1f\x8b\x08\x00\x00", "is compressed by gzip, not a table in text. Give it a name that ends with .gz"),
+    (b"BZh91AY&SYxx", "is compressed by bzip2, not a table in text. Give it a name that ends with .bz2"),
     (b"\x28\xb5\x2f\xfd\x04", "is compressed by zstd"),
-    (b"PAR1\x15\x04", "is Parquet, not text. Give it a name that ends with .parquet"),
+    (b"PAR1\x15\x04", "is Parquet, not a table in text. Give it a name that ends with .parquet"),
     ("click,a\n1,2\n".encode("utf-16"), "is UTF-16 text"),
+    (b"\x89PNG\r\n", "is a picture or a PDF, not a table in text. Give a table: CSV"),
+    (b"\n<!DOCTYPE html>", "is a web page or XML, not a table in text. Was the download an error page?"),
+    (b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS"),
+    (b'[{"click": 1, "a": 2}]', "is a JSON array, not a table in text. Write one JSON object per line"),
+    (b"\x01\x00\x02", "is binary"),
+    (b"some prose\nwithout a table\n", "is no table with a column 'click': its first line is 'some prose'."),
 ])  # fmt: skip
 def test_a_file_that_is_no_text_is_named_by_what_it_is(start: bytes, says: str, tmp_path: Path) -> None:
     (tmp_path / "raw.csv").write_bytes(start)
-    with pytest.raises(DataError, match=re.escape(says)) as error:
-        Table(raw=tmp_path / "raw.csv", label="click").open()
-    assert "latin1" not in str(error.value)
+    with zipfile.ZipFile(tmp_path / "raw.zip", "w") as archive:
+        archive.writestr("inner.txt", start)
+    for name, named in (("raw.csv", "raw.csv' "), ("raw.zip", "raw.zip' holds 'inner.txt', which ")):
+        with pytest.raises(DataError, match=re.escape(named + says)) as error:
+            Table(raw=tmp_path / name, label="click").open()
+        assert "latin" not in str(error.value)
 
 
 @pytest.mark.parametrize("header", ["PAR1,click", "BZhour,click", "PK,click"])

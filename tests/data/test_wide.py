@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fieldwise.core.errors import DataError
+from fieldwise.data.check import check
 from fieldwise.data.engines import expressions
 from fieldwise.data.engines.duckdb import DuckDB, _Session
 from fieldwise.data.prepare import prepare
@@ -118,3 +119,10 @@ def test_more_columns_than_an_engine_ends_with_are_refused(kind: str, tmp_path: 
     csv.write_csv(table, path) if kind == "csv" else pq.write_table(table, path)
     with pytest.raises(DataError, match=r"has 20,001 columns. Allowed: at most 20,000"):
         prepare(Table(raw=path, label="c0"), tmp_path / "out")
+
+
+def test_many_columns_of_text_need_little_memory(tmp_path: Path) -> None:
+    text = pa.table({f"c{i}": [str(row % 9) for row in range(300)] for i in range(200)})
+    pq.write_table(text.append_column("click", pa.array([0, 1, 1] * 100)), tmp_path / "a.parquet")
+    found = check(tmp_path / "a.parquet", "click", engine=DuckDB(memory=1024))
+    assert set(found.kinds.values()) == {"category"}

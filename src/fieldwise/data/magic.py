@@ -1,9 +1,9 @@
-"""Recognizes files that are no plain text by their first bytes."""
+"""Recognizes files that are no plain text, or no table, by their first bytes."""
 
 import re
-from pathlib import Path
 from typing import Final
 
+_TABLES: Final = "Give a table: CSV, TSV, JSON Lines or Parquet"
 _UTF16: Final = ("UTF-16 text", "Name its encoding: data.encoding = 'utf-16'")
 _KINDS: Final = {
     rb"PK\x03\x04": ("a zip archive or an Excel workbook", "Name it .zip, or save the sheet as CSV"),
@@ -15,15 +15,18 @@ _KINDS: Final = {
     rb"PAR1[\x00-\x1f]": ("Parquet", "Give it a name that ends with .parquet"),
     rb"ARROW1\x00": ("an Arrow file", "Write it as Parquet"),
     rb"SQLite format 3\x00": ("an SQLite database", "Write the table as CSV or Parquet"),
+    rb"\x89PNG|\xff\xd8\xff|GIF8|%PDF-": ("a picture or a PDF", _TABLES),
+    rb"(?i)\s*<(!doctype|html|\?xml)": ("a web page or XML", "Was the download an error page? " + _TABLES),
+    rb"version https://git-lfs": ("a pointer of Git LFS", "Fetch the file itself: git lfs pull"),
+    rb"\s*\[\s*\{": ("a JSON array", "Write one JSON object per line, in a file that ends with .jsonl"),
+    rb"\s*\{\s*\"": ("JSON", "Write one object per line, in a file that ends with .jsonl"),
     rb"\xff\xfe": _UTF16,
     rb"\xfe\xff": _UTF16,
 }
 """What files with these first bytes are, and what to do with them."""
 
 
-def not_text(path: Path) -> str | None:
-    """Returns what a file is and what to do, if its first bytes are not those of text; None if they may be."""
-    with path.open("rb") as file:
-        start = file.read(16)
+def not_a_table(start: bytes) -> tuple[str, str] | None:
+    """Returns what a file is and what to do, if its first bytes are not those of a table; None if they may be."""
     found = next((kind for pattern, kind in _KINDS.items() if re.match(pattern, start)), None)
-    return None if found is None else f"'{path}' is {found[0]}, not text. {found[1]}."
+    return found or (("binary", _TABLES) if b"\x00" in start else None)

@@ -37,6 +37,13 @@ def is_packed(path: Path) -> bool:
     return path.name.lower().endswith(PACKED)
 
 
+def shown(path: Path) -> str:
+    """Returns a file as messages name it, with the file that an archive holds."""
+    if path.suffix.lower() != ".zip":
+        return f"'{path}'"
+    return f"'{path}' holds '{_member(path).filename}', which"
+
+
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Opens the content of a file; refuses damaged files, and files that unpack to an excessive size."""

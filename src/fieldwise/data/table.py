@@ -17,6 +17,7 @@ from fieldwise.data.convert import integers
 from fieldwise.data.dataframes import unnamed_index_columns
 from fieldwise.data.files import Format, find, format_of, parquet_columns, parquet_sample, sizes
 from fieldwise.data.json_lines import json_batches, json_schema
+from fieldwise.data.packed import shown
 from fieldwise.data.rules import Rule, is_list, plain
 from fieldwise.data.source import BadRows, Files, MinCount, Source
 from fieldwise.data.text_layout import (
@@ -128,6 +129,11 @@ def _check_label(label: str, names: Sequence[str], path: Path | None) -> None:
     if label in names:
         return
     hint = ""
+    if path is not None and len(names) == 1:
+        raise DataError(
+            f"{shown(path)} is no table with a column '{label}': its first line is {names[0][:40]!r}. "
+            "Give text with one header line, or name its delimiter or header."
+        )
     if path is not None and seems_headerless(names):
         flag = either("--header a,b,c", "header=('a', 'b', 'c')")
         hint = f" '{path}' seems to have no header: name its {len(names)} columns with {flag}."

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Final, TextIO
+from typing import BinaryIO, Final, TextIO, cast
 
 import pyarrow as pa
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either
-from fieldwise.data.magic import not_text
+from fieldwise.data.magic import not_a_table
 from fieldwise.data.names import column_names
-from fieldwise.data.packed import is_packed, open_bytes
+from fieldwise.data.packed import open_bytes, shown
 
 SAMPLE: Final = 1_000
 """Rows read to find names, types and the decimal sign of columns; kinds follow from other rows."""
@@ -24,6 +24,8 @@ DELIMITERS: Final = ",\t;|"
 UTF8: Final = "utf-8"
 _LINES: Final = 100
 """Lines that show whether spaces follow the delimiters."""
+_START: Final = 64
+"""Bytes that show what a file is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,9 @@ def check_same_layout(first: Path, paths: Sequence[Path], layout: TextLayout) ->
 def open_text(path: Path, encoding: str = UTF8) -> Iterator[TextIO]:
     """Opens a text file, plain or compressed; raises DataError if it has another encoding."""
     try:
-        wrong = not_text(path) if not is_packed(path) and not encoding.startswith("utf-16") else None
-        if wrong:
-            raise DataError(wrong)
         with open_bytes(path) as file, io.TextIOWrapper(file, _python_name(encoding), newline="") as text:
+            if not encoding.startswith(("utf-16", "utf-32")):
+                _check_start(path, file)
             yield text
     except UnicodeDecodeError as error:
         what = f"{error.reason}: byte 0x{error.object[error.start]:02x}"
@@ -105,6 +106,13 @@ def open_text(path: Path, encoding: str = UTF8) -> Iterator[TextIO]:
         raise DataError(
             f"'{path}' is not {encoding.upper()} text ({what}). Name its encoding, such as {name}."
         ) from error
+
+
+def _check_start(path: Path, file: BinaryIO) -> None:
+    """Refuses what is no table by its first bytes, which remain to be read."""
+    wrong = not_a_table(cast(io.BufferedReader, file).peek(_START)[:_START])
+    if wrong:
+        raise DataError(f"{shown(path)} is {wrong[0]}, not a table in text. {wrong[1]}.")
 
 
 def _python_name(encoding: str) -> str:

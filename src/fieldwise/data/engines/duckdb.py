@@ -64,6 +64,8 @@ class _Session:
         )
         with suppress(duckdb.InvalidInputException):  # a notebook without ipywidgets, where there is no bar to disable
             self._con.con.execute("SET enable_progress_bar = false")  # the library is quiet
+        # it turns a comparison with a list into a join, which takes megabytes per column
+        self._con.con.execute("SET disabled_optimizers = 'in_clause'")
         self._reads = self._views = 0
 
     def read(self, files: Files) -> "ir.Table":

@@ -43,10 +43,10 @@ class EngineRows:
             table = session.read(part)
             split, self.untimed = split_index(table, part, index, plan, session)
             self._folders.append(plan.work / f"rows-{index}")
-            self._sources.append(_select(table, part, plan, split))
-            # filtered before anything is computed from the rows
-            some = table.filter(table[ROW] % plan.every == 0) if plan.every > 1 else table
-            session.write(_select(some, part, plan, split), self._folders[-1], ordered=True)
+            self._sources.append(rows := _select(table, part, plan, split))
+            if plan.every > 1:  # filtered before anything is computed from the rows
+                rows = _select(table.filter(table[ROW] % plan.every == 0), part, plan, split)
+            session.write(rows, self._folders[-1], ordered=True)
         self.skipped = self._check_bad_rows(files, shown)
         found = self._count(SPLIT)
         self.rows = [found.get(i, 0) for i in range(3)]
