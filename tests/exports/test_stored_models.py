@@ -80,7 +80,7 @@ def test_a_graph_holds_the_tables_as_stored(int4_folder: Path, tmp_path: Path) -
     rows = sum(ModelInfo.read(int4_folder).layout.schema.cardinalities)
     kinds = {entry.name: (entry.data_type, entry.dims) for entry in graph.initializer}
     assert sum(kind == onnx.TensorProto.UINT8 for kind, _ in kinds.values()) >= 2
-    gathered = {name for node in graph.node if node.op_type == "Gather" for name in node.input}
+    gathered = {name for node in graph.node if node.op_type == "GatherElements" for name in node.input}
     tables = [name for name, (kind, dims) in kinds.items() if kind == onnx.TensorProto.UINT8 and dims]
     assert set(tables) <= gathered, "something converts a table before its rows are gathered"
     assert not any(k == onnx.TensorProto.FLOAT and d and d[0] >= rows // 2 for k, d in kinds.values())
@@ -158,7 +158,7 @@ def _with(name: str, change: Callable[[Tensor], Tensor]) -> Change:
     ("change", "says"),
     [
         (_with("embedding.numbers", lambda t: t[:-1]), r"should have shape \(.*\) and type torch.uint8|are stored"),
-        (_with("embedding.numbers", lambda t: t[:, :0]), "should have shape|are stored"),
+        (_with("embedding.numbers", lambda t: t[:, None]), "should have shape|are stored"),
         (_with("embedding.numbers", lambda t: t.to(torch.int8)), "type torch.uint8, but the stored ones"),
         (_with("embedding.numbers", lambda t: torch.cat([t, t])), "should have shape"),
         (_with("first_order.numbers", lambda t: t[:-1]), "should have shape|are stored"),

@@ -8,7 +8,6 @@ from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fieldwise.core.schema import PADDING, Layout
 from fieldwise.core.store import Store
@@ -21,9 +20,9 @@ class PackedEmbedding(nn.Module):
 
     | buffer | contents |
     |---|---|
-    | numbers | bytes (ceil(numbers / 2), 1) of all tables, field by field and row by row (`quantize.packed`) |
+    | numbers | bytes (ceil(numbers / 2),) of all tables, field by field and row by row (`quantize.packed`) |
     | scales | float32, one per column; with one scale per row only those of tables of one column |
-    | row_scales | float16 (rows, 1) of tables of several columns, with one scale per row |
+    | row_scales | float16 (rows,) of tables of several columns, with one scale per row |
     """
 
     def __init__(self, layout: Layout, store: Store) -> None:
@@ -32,12 +31,12 @@ class PackedEmbedding(nn.Module):
         self._numbers = [c * w for c, w in zip(layout.schema.cardinalities, layout.widths, strict=True)]
         self._live = [j for j, width in enumerate(layout.widths) if width]
         self._by_row = [j for j in self._live if store.scales_rows(layout.widths[j])]
-        self.register_buffer("numbers", torch.empty((layout.params + 1) // 2, 1, dtype=torch.uint8))
+        self.register_buffer("numbers", torch.empty((layout.params + 1) // 2, dtype=torch.uint8))
         columns = sum(layout.widths[j] for j in self._live if j not in self._by_row)
         self.register_buffer("scales", torch.empty(columns))
         if self._by_row:
             rows = sum(layout.schema.cardinalities[j] for j in self._by_row)
-            self.register_buffer("row_scales", torch.empty(rows, 1, dtype=torch.float16))
+            self.register_buffer("row_scales", torch.empty(rows, dtype=torch.float16))
         self._pooled = any(layout.schema.lengths[j] > 1 for j in self._live)
         self._register_places()
 
@@ -85,12 +84,12 @@ class PackedEmbedding(nn.Module):
         return self._read(ids.to(bases.dtype) * self.get_buffer("strides") + bases, self._scales(ids))
 
     def _read(self, numbers: Tensor, scales: Tensor) -> Tensor:
-        """Numbers at these addresses, scaled; without shifts, which ONNX lacks for most types."""
+        """Numbers at these addresses, scaled. Floats are split, because ONNX lacks shifts and is slow at masks."""
         stored = self.get_buffer("numbers")
-        in_high = numbers >= stored.shape[0]
-        bytes_ = functional.embedding(torch.where(in_high, numbers - stored.shape[0], numbers), stored).squeeze(-1)
-        found = torch.where(in_high, (bytes_ & 0xF0).float() / 16, (bytes_ & 15).float())
-        return (found - ZERO) * scales
+        in_high = numbers >= len(stored)
+        bytes_ = _taken(stored, torch.where(in_high, numbers - len(stored), numbers)).float()
+        high = (bytes_ / 16).floor()
+        return (torch.where(in_high, high, bytes_ - 16 * high) - ZERO) * scales
 
     def _scales(self, ids: Tensor) -> Tensor:
         """The scale of each number: (numbers,), or (B, numbers) with scales of rows."""
@@ -100,7 +99,7 @@ class PackedEmbedding(nn.Module):
             return scales if len(at) == len(scales) else scales[at]
         row_at = self.get_buffer("row_at")
         rows = torch.where(row_at < 0, 0, ids + row_at)
-        by_row = functional.embedding(rows, self.get_buffer("row_scales")).squeeze(-1).float()
+        by_row = _taken(self.get_buffer("row_scales"), rows).float()
         if not len(scales):
             return by_row
         return torch.where(row_at < 0, scales[self.get_buffer("scale_at")], by_row)
@@ -113,7 +112,7 @@ class PackedEmbedding(nn.Module):
         numbers = start + torch.arange(count * width, device=device).view(count, width)
         if field in self._by_row:
             first = self._row_starts()[field]
-            scales = self.get_buffer("row_scales")[first : first + count].float()
+            scales = self.get_buffer("row_scales")[first : first + count, None].float()
         else:
             first = self._scale_starts()[field]
             scales = self.get_buffer("scales")[first : first + width]
@@ -127,15 +126,20 @@ class PackedEmbedding(nn.Module):
             values = trained.table(j).detach()
             if j in self._by_row:
                 first = self._row_starts()[j]
-                scales = self.get_buffer("row_scales")[first : first + len(values)]
+                scales = self.get_buffer("row_scales")[first : first + len(values), None]
                 scales.copy_(fitted_scales(values, top, dim=1)[:, None])
             else:
                 first = self._scale_starts()[j]
                 scales = self.get_buffer("scales")[first : first + values.shape[1]]
                 scales.copy_(fitted_scales(values, top))
             parts.append(quantized(values, scales.float(), top).flatten())
-        self.get_buffer("numbers").copy_(packed(torch.cat(parts))[:, None])
+        self.get_buffer("numbers").copy_(packed(torch.cat(parts)))
         check_range(self, self.store)
+
+
+def _taken(stored: Tensor, places: Tensor) -> Tensor:
+    """Single numbers of stored (N,); `gather`, because ONNX Runtime's lookup of rows is slow for rows of one number."""
+    return stored.gather(0, places.long().flatten()).view(places.shape)
 
 
 def _mean(values: Tensor, there: Tensor, size: tuple[int, int]) -> Tensor:
