@@ -6,15 +6,18 @@ import pytest
 import torch
 
 from fieldwise.core.budget import Budget
+from fieldwise.core.store import Store
 from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.fm import FM
 from fieldwise.models.model import Model
 from fieldwise.searches import HAM, HamP
 from fieldwise.searches.search import Search, search
+from fieldwise.searches.uniform import Uniform
 from fieldwise.tables.optimizer import LARGE
 from fieldwise.train import loop
 from fieldwise.train.capture import WARM_UP, Captured
-from fieldwise.train.stages import Pretrain, pretrain
+from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
 from fieldwise.train.task import Task
 from tests.trainings import numbers
 
@@ -45,6 +48,33 @@ def test_a_recorded_search_is_the_plain_one(on_gpu: Task, monkeypatch: pytest.Mo
     plain = search(start, settings, Budget.columns(8)).traces[0].tensors()
     assert torch.equal(recorded["live"], plain["live"])
     assert torch.allclose(recorded["scores"], plain["scores"], atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("store", ["int4", "int4 row"])
+def test_a_recorded_rounded_retraining_is_the_plain_one(
+    on_gpu: Task, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    task = Task(on_gpu.schema, on_gpu.train_rows, on_gpu.valid_rows, DeepFM(width=4), 3, "cuda")
+    task = task.starting_from(pretrain(task, FAST).model)
+    small = search(task, Uniform(), Budget.percent(50)).model
+    settings = Retrain(store=Store.parse(store), batch=512, epochs=3, patience=3, learning_rate=0.02)
+    graphs: list[Captured] = []
+    record = Captured._record
+
+    def counted(self: Captured, inputs: tuple[torch.Tensor, ...]) -> None:
+        graphs.append(self)
+        record(self, inputs)
+
+    monkeypatch.setattr(Captured, "_record", counted)
+    recorded = retrain(task, small, settings)
+    assert len(graphs) == 2  # the training without rounding, and the one with
+    monkeypatch.setattr(loop, "Captured", lambda step: step)
+    plain = retrain(task, small, settings)
+    assert len(graphs) == 2
+    for mine, other in zip(recorded.history[1:], plain.history[1:], strict=True):
+        assert mine.loss == pytest.approx(other.loss, rel=1e-3)
+        assert mine.auc == pytest.approx(other.auc, abs=2e-3)
 
 
 @pytest.mark.gpu

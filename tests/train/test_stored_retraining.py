@@ -88,6 +88,17 @@ def test_rounded_rows_are_the_stored_numbers(small: tuple[Task, CTRModel]) -> No
     assert model.embedding.rounding is None
 
 
+def test_scales_are_fitted_in_place(small: tuple[Task, CTRModel]) -> None:
+    """A captured step would go on with the scales of other tensors."""
+    _, model = small
+    assert isinstance(model, HeadModel)
+    with rounding([model.embedding], Store("int4")) as (rows,):
+        before = {width: scales.data_ptr() for width, scales in rows._scales.items()}
+        rows.fit()
+        assert {width: scales.data_ptr() for width, scales in rows._scales.items()} == before
+        assert all(scales.min() > 0 for scales in rows._scales.values())
+
+
 class Interrupt(Watcher):
     """Ends a training after some epochs."""
 
