@@ -16,6 +16,8 @@ from fieldwise.exports.folder import load
 from fieldwise.exports.info import ModelInfo
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.settings import RunSettings
+from fieldwise.reports.run.headline import chosen, sentence, size
+from fieldwise.reports.run.page_data import run_data
 from fieldwise.reports.run.view import open_run
 from fieldwise.train.evaluate import evaluate
 from tests.command_line import cli
@@ -134,6 +136,35 @@ def test_parameters_may_be_stored_in_any_type(tmp_path: Path) -> None:
     out = tmp_path / "run"
     pipeline.run(settings(run={"budgets": ["40% parameters"]}, retrain={"store": "int8 row"}), out)
     assert str(ModelInfo.read(out / "seed-0" / "compact" / "40pct-parameters").store) == "int8 row"
+
+
+def test_the_headline_and_the_cards_count_stored_bytes(finished: Path) -> None:
+    record = next(r for r in open_run(finished).records if r.store == "int4")
+    folder = finished / "seed-0" / "compact" / Budget.parse(record.budget).slug
+    with safe_open(folder / "model.safetensors", "np") as file:
+        tensors = {name: file.get_tensor(name).nbytes for name in file.keys()}  # noqa: SIM118
+    full, small = record.stored_sizes
+    assert small.weights == sum(tensors.values())
+    assert small.scales == sum(count for name, count in tensors.items() if "scales" in name) > 0
+    assert full.scales == 0
+    said = sentence([record])
+    for before, after in ((full.tables, small.tables), (full.weights, small.weights)):
+        assert f"from {size(before)} to {size(after)} ({1 - after / before:.0%} fewer bytes)" in said
+    assert f"the first-order weights from {size(full.first_order)} to {size(small.first_order)}," in said
+    assert f"the dense layers from {size(full.dense)} to {size(small.dense)}," in said
+    assert f"Tables are stored as int4 instead of float32, including {size(small.scales)} of scales." in said
+    (result,) = [r for r in run_data(open_run(finished))["results"] if r["budget"] == record.budget]
+    assert result["compact"]["stored"]["all"] == small.weights
+    assert result["compact"]["stored"]["per_id"] == small.per_id
+    older = record.model_copy(update={"full_bytes": None, "compact_bytes": None})
+    assert older.stored_sizes[1].tables == 4 * record.compact_size.embedding
+
+
+def test_the_smallest_model_has_the_fewest_bytes_not_numbers(finished: Path) -> None:
+    records = [r for r in open_run(finished).records if r.store in ("int4", "int8")][:2]
+    same = [r.model_copy(update={"compact_valid": records[0].compact_valid}) for r in records]
+    wide = same[0].model_copy(update={"compact_bytes": same[0].full_bytes})
+    assert chosen([wide, same[1]]) == [same[1]]
 
 
 def test_the_page_shows_stored_bytes(finished: Path) -> None:

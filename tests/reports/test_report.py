@@ -17,7 +17,7 @@ from fieldwise.reports import write
 from fieldwise.reports.comparison.page_data import comparison_data
 from fieldwise.reports.file_names import data_name, report_name
 from fieldwise.reports.page import LIBRARIES, embedded
-from fieldwise.reports.run import dynamics, figures, headline, journal, verdict
+from fieldwise.reports.run import dynamics, figures, headline, journal
 from fieldwise.reports.run.cosines import cosines
 from fieldwise.reports.run.page_data import run_data
 from fieldwise.reports.run.view import open_run
@@ -83,14 +83,13 @@ def test_the_headline_speaks_of_the_smallest_budget_that_is_about_best(finished:
     one = [r for r in records if r.budget == "6 columns"]
     said = headline.sentence(one)
     tables, whole = (
-        f"from {headline.size(mean([size(r.full_size) for r in one]))} to "
-        f"{headline.size(mean([size(r.compact_size) for r in one]))} ("
-        for size in (lambda size: size.embedding, verdict.total)
+        " to ".join(headline.size(mean([getattr(r.stored_sizes[place], part) for r in one])) for place in (0, 1))
+        for part in ("tables", "weights")
     )
-    assert f"the embedding tables shrink {tables}" in said
-    assert f"the whole model {whole}" in said
+    assert f"the embedding tables shrink from {tables} (" in said
+    assert f"the whole model from {whole} (" in said
     assert "Mean of 2 seeds; in parentheses: 95% intervals from the" in said
-    assert headline.size(256) == "1.0 KiB"
+    assert headline.size(1024) == "1.0 KiB"
 
 
 def test_the_dynamics_end_where_the_search_ended(finished: Path) -> None:

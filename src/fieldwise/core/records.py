@@ -76,6 +76,8 @@ class Bytes(Record):
     """First-order weights of FM-type models."""
     dense: int
     """All other weights, always float32."""
+    scales: int = 0
+    """The part of tables and first-order weights that is scales of integers."""
     vocabularies: int = 0
     """Files that encode raw values; no budget counts them."""
     folder: int = 0
@@ -85,6 +87,16 @@ class Bytes(Record):
     def per_id(self) -> int:
         """What a budget in bytes counts: tables, first-order weights and their scales."""
         return self.tables + self.first_order
+
+    @property
+    def weights(self) -> int:
+        """All tensors: what is stored per id, and dense layers."""
+        return self.per_id + self.dense
+
+    @classmethod
+    def of(cls, size: Size) -> "Bytes":
+        """The bytes of a model in float32."""
+        return cls(tables=4 * size.embedding, first_order=4 * size.first_order, dense=4 * size.dense)
 
 
 class StoredResult(Record):
@@ -159,7 +171,7 @@ class RunRecord(Shown, Record):
     store: str = "float32"
     """The stored type of the compact model's tables."""
     full_bytes: Bytes | None = None
-    """None in records of older versions."""
+    """None in records of older versions, as is `compact_bytes`; `stored_sizes` replaces it."""
     compact_bytes: Bytes | None = None
     full_stored: dict[str, StoredResult] = {}
     """The full model after rounding its tables to each other type, without training: the answers to beat."""
@@ -170,6 +182,11 @@ class RunRecord(Shown, Record):
         if len(counts) > 1:
             raise ValueError("fields, cardinalities, widths_before and widths_after must have one entry per field")
         return self
+
+    @property
+    def stored_sizes(self) -> tuple[Bytes, Bytes]:
+        """The bytes of the full and the compact model; in records of older versions, both are float32."""
+        return self.full_bytes or Bytes.of(self.full_size), self.compact_bytes or Bytes.of(self.compact_size)
 
     def view(self) -> View:
         """Sizes and metrics of the full and the compact model."""

@@ -84,4 +84,5 @@ def stored_bytes(model: CTRModel | StoredModel) -> Bytes:
         return Bytes(tables=tables, first_order=first, dense=whole - tables - first)
     sizes = {name: t.numel() * t.element_size() for name, t in model.state_dict().items()}
     tables, first = (sum(n for name, n in sizes.items() if name.startswith(part)) for part in _TABLES)
-    return Bytes(tables=tables, first_order=first, dense=sum(sizes.values()) - tables - first)
+    scales = sum(n for name, n in sizes.items() if name.startswith(_TABLES) and "scales" in name)
+    return Bytes(tables=tables, first_order=first, dense=sum(sizes.values()) - tables - first, scales=scales)

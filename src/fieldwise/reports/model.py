@@ -26,6 +26,7 @@ def bytes_rows(sizes: Bytes, store: str) -> list[tuple[str, str]]:
     parts = {
         f"tables ({store})": sizes.tables,
         f"first-order weights ({store})": sizes.first_order,
+        "of both: scales": sizes.scales,
         "dense layers (float32)": sizes.dense,
         "vocabularies": sizes.vocabularies,
         "whole folder": sizes.folder,

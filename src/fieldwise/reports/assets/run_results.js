@@ -20,15 +20,18 @@ function cards() {
   const row = el("div", { class: "cards", id: "cards" });
   for (const budget of budgets) {
     const group = data.results.filter((result) => result.budget === budget);
-    const before = mean(group.map((result) => result.full.all)), after = mean(group.map((result) => result.compact.all));
+    const stored = (key) => ["full", "compact"].map((model) => mean(group.map((result) => result[model].stored[key])));
+    const [before, after] = stored("all"), store = group[0].store, parts = [["tables", "tables"], ["first_order", "first-order"], ["scales", "of both: scales"], ["dense", "dense layers"]];
     const change = data.verdict.changes.find((one) => one.budget === budget);
     row.append(el("div", { class: "card" },
       el("h3", {}, "Budget " + budget),
       el("b", { class: "big" }, Math.round((1 - after / before) * 100) + "% smaller"),
       el("dl", {},
         el("dt", {}, "embedding"), el("dd", {}, number(mean(group.map((r) => r.full.embedding))) + " → " + number(mean(group.map((r) => r.compact.embedding)))),
-        el("dt", {}, "all parameters"), el("dd", {}, number(before) + " → " + number(after)),
-        el("dt", {}, "stored"), el("dd", {}, bytes(before * 4) + " → " + bytes(after * 4)),
+        el("dt", {}, "stored as"), el("dd", {}, "float32" + (store === "float32" ? "" : " → " + store)),
+        el("dt", {}, "stored"), el("dd", {}, bytes(before) + " → " + bytes(after)),
+        ...parts.map(([key, name]) => [name, stored(key)]).filter(([, [full, small]]) => full || small)
+          .flatMap(([name, [full, small]]) => [el("dt", {}, name), el("dd", {}, bytes(full) + " → " + bytes(small))]),
         el("dt", {}, "test AUC"), el("dd", {}, auc(mean(group.map((r) => r.full.auc))) + " → " + auc(mean(group.map((r) => r.compact.auc)))),
         el("dt", {}, "change"), el("dd", {}, withInterval(change.auc, "+")),
         el("dt", {}, "test log loss"), el("dd", {}, auc(mean(group.map((r) => r.full.log_loss))) + " → " + auc(mean(group.map((r) => r.compact.log_loss)))),
@@ -37,7 +40,7 @@ function cards() {
   }
   main.append(row);
   main.append(el("p", { class: "note" }, (seeds.length > 1 ? `Means over ${seeds.length} seeds. ` : "One seed. ")
-    + `The sentence above describes the smallest model whose validation AUC is within ${data.close} of the best. Stored sizes assume four bytes per parameter. Each model is tested once, at the end; no choice uses the test rows.`));
+    + `The sentence above describes the smallest model whose validation AUC is within ${data.close} of the best. Stored sizes are those of the weights, without vocabularies. Each model is tested once, at the end; no choice uses the test rows.`));
 }
 
 /** Every model beside the baselines: a dot, and a line for its 95% interval. */
@@ -155,8 +158,8 @@ function widths() {
 
 function front() {
   const node = section("front", "Accuracy against size", el("p", {}, "Every dot is one seed; the bar is the range over seeds, the line joins the means. The full model is at the right."));
-  const points = data.results.map((r) => ({ label: r.budget, seed: r.seed, x: r.compact.embedding, y: r.compact.auc, columns: r.compact.columns, kind: "compact" }))
-    .concat(data.results.filter((r) => r.budget === budgets[0]).map((r) => ({ label: "full model", seed: r.seed, x: r.full.embedding, y: r.full.auc, columns: r.full.columns, kind: "full" })));
+  const points = data.results.map((r) => ({ label: r.budget, seed: r.seed, x: r.compact.stored.per_id, y: r.compact.auc, columns: r.compact.columns, kind: "compact" }))
+    .concat(data.results.filter((r) => r.budget === budgets[0]).map((r) => ({ label: "full model", seed: r.seed, x: r.full.stored.per_id, y: r.full.auc, columns: r.full.columns, kind: "full" })));
   const groups = d3.groups(points, (p) => p.label).map(([label, group]) => ({
     label, kind: group[0].kind, x: mean(group.map((p) => p.x)), y: mean(group.map((p) => p.y)), low: d3.min(group, (p) => p.y), high: d3.max(group, (p) => p.y) }));
   groups.sort((a, b) => a.x - b.x);
@@ -164,15 +167,15 @@ function front() {
   const narrow = groups.length > 1 && groups.at(-1).x / groups[0].x < 1.5;
   const grid = el("div", { class: "grid" });
   node.append(grid);
-  figure(grid, { id: "chart-front", title: "Test AUC against embedding parameters", legend: [["compact", "var(--kept)"], ["full model", "var(--dropped)"]] }, (width) => look(width, "Test AUC against embedding parameters", {
+  figure(grid, { id: "chart-front", title: "Test AUC against stored bytes", legend: [["compact", "var(--kept)"], ["full model", "var(--dropped)"]] }, (width) => look(width, "Test AUC against stored bytes", {
     height: 340, marginLeft: 62, marginRight: 40,
-    x: { label: "embedding parameters", type: narrow ? "linear" : "log", grid: true, tickFormat: "~s", ticks: narrow ? 4 : decades(points.map((p) => p.x)), insetLeft: 40, insetRight: 40 },
+    x: { label: data.size, type: narrow ? "linear" : "log", grid: true, tickFormat: "~s", ticks: narrow ? 4 : decades(points.map((p) => p.x)), insetLeft: 40, insetRight: 40 },
     y: { label: "test AUC", grid: true, nice: true, tickFormat: fine(points.map((p) => p.y)), insetTop: 24, insetBottom: 30 },
     marks: [
       Plot.line(groups, { x: "x", y: "y", stroke: "var(--soft)", strokeDasharray: "4 3" }),
       Plot.ruleX(groups, { x: "x", y1: "low", y2: "high", stroke: "var(--soft)", strokeWidth: 2 }),
       Plot.dot(points, { x: "x", y: "y", r: 4.5, fill: (p) => (p.kind === "full" ? "var(--dropped)" : "var(--kept)"), fillOpacity: 0.75,
-        title: (p) => `${p.label}, seed ${p.seed}\n${number(p.x)} embedding parameters, ${p.columns} columns\ntest AUC ${auc(p.y)}` }),
+        title: (p) => `${p.label}, seed ${p.seed}\n${number(p.x)} bytes, ${p.columns} columns\ntest AUC ${auc(p.y)}` }),
       // labels alternate above and below, so that neighbors do not overlap
       Plot.text(groups.filter((_, place) => place % 2 === 0), { x: "x", y: "high", text: "label", dy: -14, ...names }),
       Plot.text(groups.filter((_, place) => place % 2 === 1), { x: "x", y: "low", text: "label", dy: 15, ...names }),

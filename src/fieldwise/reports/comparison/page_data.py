@@ -7,9 +7,9 @@ from typing import Any, Final
 from fieldwise.core.errors import RunError
 from fieldwise.core.hints import either
 from fieldwise.reports.comparison.differences import differences
+from fieldwise.reports.run import stored
 
 FORMAT: Final = "fieldwise-comparison/1"
-BYTES: Final = "stored bytes (tables, first-order weights and scales)"
 PARAMETERS: Final = "embedding parameters"
 """What the size of a row counts; parameters for comparisons of older versions."""
 
@@ -46,7 +46,7 @@ def _data(value: Mapping[str, Any]) -> dict[str, Any]:
         "baseline": value["baseline"],
         "comparisons": value["comparisons"],
         "jobs": value["jobs"],
-        "size": BYTES if in_bytes else PARAMETERS,
+        "size": stored.BYTES if in_bytes else PARAMETERS,
         "full": [{**full, "size": _size(full, in_bytes)} for full in value["full"]],
         "rows": [{**row, "size": _size(row, in_bytes)} for row in value["rows"]],
         "differences": differences(complete, value["baseline"]),

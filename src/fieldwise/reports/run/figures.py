@@ -79,7 +79,7 @@ def _front(axes: "Axes", data: Data) -> None:
         groups.setdefault(result["budget"], []).append(result["compact"])
     for name, sizes in groups.items():
         color = ORANGE if name == "full" else BLUE
-        x, y = [size["embedding"] for size in sizes], [size["auc"] for size in sizes]
+        x, y = [size["stored"]["per_id"] for size in sizes], [size["auc"] for size in sizes]
         axes.plot(x, y, "o", color=color, alpha=0.6, markersize=4)
         axes.errorbar(
             fmean(x), fmean(y), yerr=[[fmean(y) - min(y)], [max(y) - fmean(y)]], fmt="_", color=color, capsize=3
@@ -87,7 +87,7 @@ def _front(axes: "Axes", data: Data) -> None:
         axes.annotate(
             _plain(name), (fmean(x), max(y)), textcoords="offset points", xytext=(0, 6), ha="center", fontsize=8
         )
-    axes.set(xlabel="embedding parameters", ylabel="test AUC", xscale="log")
+    axes.set(xlabel=data["size"], ylabel="test AUC", xscale="log")
     axes.margins(0.12, 0.2)
     axes.grid(alpha=0.3)
 
@@ -129,13 +129,14 @@ def _live(axes: "Axes", search: Data) -> None:
 def _fronts(axes: "Axes", data: Data, model: str) -> None:
     for place, method in enumerate(data["methods"]):
         rows = [row for row in data["rows"] if row["model"] == model and row["method"] == method]
-        x, y = [row["embedding"] for row in rows], [row["auc"] for row in rows]
+        x, y = [row["size"] for row in rows], [row["auc"] for row in rows]
         spread = [row["auc_std"] or 0.0 for row in rows]
         marker = "os^Dv<>Pp*X"[place % 11]
         axes.errorbar(x, y, yerr=spread, fmt=marker, markersize=5, capsize=2, label=_plain(method))
     for full in (one for one in data["full"] if one["model"] == model):
-        axes.plot([full["embedding"]], [full["auc"]], "k*", label="full model")
-    axes.set(xlabel="embedding parameters", ylabel="test AUC", xscale="log", title=_plain(model))
+        name = "full model" if full.get("store", "float32") == "float32" else f"full model, {full['store']}"
+        axes.plot([full["size"]], [full["auc"]], "k*", label=name)
+    axes.set(xlabel=data["size"], ylabel="test AUC", xscale="log", title=_plain(model))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, frameon=False)
 

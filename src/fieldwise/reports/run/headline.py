@@ -1,38 +1,30 @@
 """The headline of a run, readable without knowledge of the method."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from fieldwise.core.baselines import BaselineRecord
-from fieldwise.core.records import RunRecord
-from fieldwise.reports.run.verdict import by_budget, change, judged, total
+from fieldwise.core.records import Bytes, RunRecord
+from fieldwise.reports.run.verdict import by_budget, change, judged
 
 CLOSE = 0.001
 """Validation AUCs within this distance of the best count as equally good in the headline."""
-ITEM = 4
-"""Bytes per parameter (float32)."""
 
 
 def chosen(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Returns the records of the smallest model whose validation AUC is within `CLOSE` of the best."""
+    """Returns the records of the model with the fewest bytes whose validation AUC is within `CLOSE` of the best."""
     groups = by_budget(records)
     best = max(fmean(r.compact_valid.auc for r in group) for group in groups.values())
     good = [group for group in groups.values() if fmean(r.compact_valid.auc for r in group) >= best - CLOSE]
-    return min(good, key=lambda group: fmean(total(r.compact_size) for r in group))
+    return min(good, key=lambda group: fmean(r.stored_sizes[1].weights for r in group))
 
 
 def sentence(group: Sequence[RunRecord], baselines: BaselineRecord | None = None) -> str:
     """Describes sizes and test metrics of one budget, averaged over its seeds, beside the baselines."""
     *simple, full, small = judged(group, baselines)
-    assert full.embedding is not None
-    assert full.total is not None
-    assert small.embedding is not None
-    assert small.total is not None
     found = change(group)
     lines = [
-        f"With a budget of {group[0].budget} the embedding tables shrink from {size(full.embedding)} to "
-        f"{size(small.embedding)} ({_fewer(full.embedding, small.embedding)}), the whole model from "
-        f"{size(full.total)} to {size(small.total)} ({_fewer(full.total, small.total)}).",
+        *_sizes(group),
         f"Its test AUC is {small.auc.text()}, {_against(found.auc.value)} the full model's {full.auc.value:.4f}; its "
         f"log loss is {small.log_loss.text()}, {_against(found.log_loss.value)} the full model's "
         f"{full.log_loss.value:.4f}.",
@@ -51,8 +43,27 @@ def sentence(group: Sequence[RunRecord], baselines: BaselineRecord | None = None
     return " ".join(lines)
 
 
-def _fewer(before: float, after: float) -> str:
-    return f"{1 - after / before:.0%} fewer parameters" if before else "no parameters"
+def _sizes(group: Sequence[RunRecord]) -> list[str]:
+    """Describes stored bytes before and after, part by part."""
+    sizes, store = [record.stored_sizes for record in group], group[0].store
+    parts: dict[str, Callable[[Bytes], int]] = {
+        "embedding tables shrink": lambda one: one.tables,
+        "first-order weights": lambda one: one.first_order,
+        "dense layers": lambda one: one.dense,
+        "whole model": lambda one: one.weights,
+    }
+    texts = []
+    for name, part in parts.items():
+        before, after = (fmean(part(pair[place]) for pair in sizes) for place in (0, 1))
+        fewer = f" ({1 - after / before:.0%} fewer bytes)" if before and name.startswith(("embedding", "whole")) else ""
+        if before:
+            texts.append(f"the {name} from {size(before)} to {size(after)}{fewer}")
+    lines = [f"With a budget of {group[0].budget} {', '.join(texts)}."]
+    if store != "float32":
+        scales = fmean(small.scales for _, small in sizes)
+        included = f", including {size(scales)} of scales" if scales else ""
+        lines.append(f"Tables are stored as {store} instead of float32{included}.")
+    return lines
 
 
 def _against(difference: float) -> str:
@@ -61,9 +72,8 @@ def _against(difference: float) -> str:
     return f"{abs(difference):.4f} {'above' if difference > 0 else 'below'}"
 
 
-def size(parameters: float) -> str:
-    """Formats the stored size of a number of float32 parameters."""
-    amount = parameters * ITEM
+def size(amount: float) -> str:
+    """Formats a number of bytes."""
     for unit in ("bytes", "KiB", "MiB"):
         if amount < 1024:
             return f"{amount:.0f} {unit}" if unit == "bytes" or amount >= 100 else f"{amount:.1f} {unit}"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fieldwise.core.errors import RunError
-from fieldwise.core.records import RunRecord, Size
+from fieldwise.core.records import Bytes, RunRecord, Size
 from fieldwise.reports.run import cosines, dynamics, headline, stored, verdict
 from fieldwise.reports.run.view import RunView, StageView
 
@@ -17,6 +17,7 @@ def run_data(view: RunView, against: RunView | None = None) -> dict[str, Any]:
     chosen = headline.chosen(view.records) if view.records else []
     return {
         "kind": "run",
+        "size": stored.BYTES,
         "title": _title(view, first),
         "source": view.source,
         "headline": headline.sentence(chosen, view.baselines) if chosen else "No search of this run is complete yet.",
@@ -88,19 +89,30 @@ def _fields(view: RunView, notices: list[str]) -> list[dict[str, Any]]:
 
 
 def _result(record: RunRecord) -> dict[str, Any]:
+    full, small = record.stored_sizes
     return {
         "budget": record.budget,
         "seed": record.seed,
         "before": record.widths_before,
         "after": record.widths_after,
-        "full": {**_size(record.full_size), **record.full_test.to_json(), "valid": record.full_valid.auc},
-        "compact": {**_size(record.compact_size), **record.compact_test.to_json(), "valid": record.compact_valid.auc},
+        "full": {**_size(record.full_size, full), **record.full_test.to_json(), "valid": record.full_valid.auc},
+        "compact": {
+            **_size(record.compact_size, small),
+            **record.compact_test.to_json(),
+            "valid": record.compact_valid.auc,
+        },
+        "store": record.store,
         "summary": record.summary.to_json(),
     }
 
 
-def _size(size: Size) -> dict[str, int]:
-    return {**size.to_json(), "all": verdict.total(size)}
+def _size(size: Size, stored: Bytes) -> dict[str, Any]:
+    parts = {"tables": stored.tables, "first_order": stored.first_order, "dense": stored.dense, "scales": stored.scales}
+    return {
+        **size.to_json(),
+        "all": verdict.total(size),
+        "stored": {**parts, "per_id": stored.per_id, "all": stored.weights},
+    }
 
 
 def _stage(view: StageView) -> dict[str, Any]:

@@ -7,12 +7,15 @@ from typing import Final
 from fieldwise.core.records import Bytes, Metrics, RunRecord
 
 HEADS: Final = (
-    "budget", "seed", "model", "store", "tables", "first-order", "dense", "vocabularies", "folder", "test AUC",
+    "budget", "seed", "model", "store", "tables", "first-order", "of both: scales", "dense", "vocabularies", "folder",
+    "test AUC",
 )  # fmt: skip
 NOTE: Final = (
-    "Bytes; scales count with their tables. Budgets in bytes count tables and first-order weights, with `total` dense "
-    "layers too, and never vocabularies. Full models in other types than float32 are rounded after training."
+    "Bytes. Budgets in bytes count tables and first-order weights, scales included, with `total` "
+    "dense layers too, and never vocabularies. Full models in other types than float32 are rounded after training."
 )
+BYTES: Final = "stored bytes (tables, first-order weights and scales)"
+"""What the size of a model counts in figures."""
 Cells = tuple[object, ...]
 
 
@@ -37,7 +40,7 @@ def _full(record: RunRecord, store: str) -> tuple[Bytes, Metrics]:
 
 
 def _sizes(sizes: Bytes) -> Cells:
-    parts = (sizes.tables, sizes.first_order, sizes.dense, sizes.vocabularies, sizes.folder)
+    parts = (sizes.tables, sizes.first_order, sizes.scales, sizes.dense, sizes.vocabularies, sizes.folder)
     return tuple(f"{size:,}" if size else "" for size in parts)
 
 
