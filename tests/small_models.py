@@ -33,13 +33,18 @@ def trained(settings: OwnModel, layout: Layout, scale: float = 0.3) -> HeadModel
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * scale)
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm1d):
-                assert module.running_mean is not None
-                assert module.running_var is not None
-                module.running_mean.normal_()
-                module.running_var.uniform_(0.5, 2)
+    draw_statistics(model)
     return model.eval()
+
+
+def draw_statistics(model: nn.Module) -> None:
+    """Set the statistics of batch norms to random values, as after training."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            assert module.running_mean is not None
+            assert module.running_var is not None
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
 
 
 MASKS = {
