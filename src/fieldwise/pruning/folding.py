@@ -1,5 +1,6 @@
 """Fold a compact model into a serving graph without scatters and gathers between narrow tables and layers."""
 
+import operator
 import warnings
 from typing import Any
 
@@ -21,7 +22,28 @@ def fold(model: nn.Module, example: Any, kwargs: dict[str, Any] | None = None) -
     graph = program.module(check_guards=False)
     assert isinstance(graph, fx.GraphModule)
     Folder(graph).run()
+    _lift_weights(graph)
     return graph
+
+
+def _lift_weights(graph: fx.GraphModule) -> None:
+    """Move weights from submodules to the graph itself: for one row, following paths takes as long as computing."""
+    names: dict[str, str] = {}
+    for node in graph.graph.nodes:
+        path = str(node.target)
+        if node.op != "get_attr" or "." not in path:
+            continue
+        value = operator.attrgetter(path)(graph)
+        if isinstance(value, Tensor):
+            if path not in names:
+                names[path] = f"weight_{len(names)}"
+                if isinstance(value, nn.Parameter):
+                    graph.register_parameter(names[path], value)
+                else:
+                    graph.register_buffer(names[path], value)
+            node.target = names[path]
+    graph.delete_all_unused_submodules()
+    graph.recompile()
 
 
 def exported(model: nn.Module, call: Example) -> torch.export.ExportedProgram:
