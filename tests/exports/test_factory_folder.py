@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import fieldwise as fw
-from fieldwise.core.errors import RunError, SettingsError
+from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
 from fieldwise.core.mask import Mask
+from fieldwise.exports import modules
 from fieldwise.exports.info import INFO, FileInfo, ModelInfo
 from fieldwise.exports.modules import rebuilt
 from fieldwise.exports.targets import export_to
@@ -20,6 +22,9 @@ from fieldwise.models.factory import factory_of
 from fieldwise.models.factory_model import FactoryModel
 from fieldwise.pruning.inside import draws
 from fieldwise.pruning.narrow import Scatter
+from tests.fuzz.hostile import sign
+from tests.fuzz.mutate_files import SAFETENSORS
+from tests.fuzz.mutate_values import JSON
 from tests.models.factories import FACTORIES, Deep, deep, named, reading
 from tests.models.factory_models import LISTS, PLAIN, mask_for, model_of
 
@@ -95,6 +100,7 @@ LIES: dict[str, tuple[Any, str]] = {
     "columns that are not there": (
         lambda v: v["module"]["narrow"]["modules"]["tables.1"].update(kept=[0, 99]), "Allowed: ascending places",
     ),
+    "a full width beyond any memory": (lambda v: v["model"].update(width=2**40), "features, but .* numbers are stored"),
     "another call": (lambda v: v["module"].update(by_name=True), "cannot be called as model.json says: "),
     "another field": (lambda v: v.update(needs=["gender", "nobody"]), "nobody"),
     "another kind": (lambda v: v.update(module=None), "another kind of model"),
@@ -116,6 +122,41 @@ def test_claims_beyond_what_is_stored_allocate_nothing(tmp_path: Path) -> None:
     changed(tmp_path / "m", lambda v: v["module"]["inputs"][0].update(cardinality=2**40))
     with pytest.raises(RunError, match=r"claim 1,099,511,627,790 ids, but .* numbers are stored"):
         fw.load(tmp_path / "m", model=reading)
+    stored("reading", PLAIN, tmp_path / "m")
+    changed(tmp_path / "m", lambda v: v["model"].update(width=2**40))
+    with pytest.raises(RunError, match=r"The module has more than [\d,]* numbers, but fewer are stored"):
+        fw.load(tmp_path / "m", model=reading)
+
+
+def test_a_model_of_many_fields_that_keeps_few_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = fw.Schema(tuple(fw.Field(f"f{j}", 2) for j in range(50)))
+    model = model_of(deep, schema)
+    small = compact(model, Mask.of(model.layout, np.arange(model.layout.columns) < 3))
+    fw.export(small, tmp_path / "m")
+    monkeypatch.setattr(modules, "SPARE", 0)
+    ids = next(draws(schema, 4))
+    assert torch.equal(fw.load(tmp_path / "m", model=deep).model(ids), small(ids))
+
+
+@pytest.mark.parametrize(("file", "kinds"), [("model.json", JSON), ("model.safetensors", SAFETENSORS)])
+def test_mutated_files_with_matching_checksums_load_or_are_refused_in_one_line(
+    file: str, kinds: dict[str, Any], tmp_path: Path
+) -> None:
+    stored("deep", PLAIN, tmp_path / "m")
+    intact = {path.name: path.read_bytes() for path in (tmp_path / "m").iterdir()}
+    refused = []
+    for name, mutate in kinds.items():
+        for seed in range(3):
+            for other, data in intact.items():
+                (tmp_path / "m" / other).write_bytes(data)
+            (tmp_path / "m" / file).write_bytes(mutate(intact[file], Random(f"{name}/{seed}")))
+            sign(tmp_path / "m")
+            try:
+                fw.load(tmp_path / "m", model=deep)
+            except FieldwiseError as error:
+                refused.append(str(error))
+    assert len(refused) > len(kinds)
+    assert not [line for line in refused if "\n" in line]
 
 
 def test_another_precision_of_the_tables_is_refused_in_one_line(tmp_path: Path) -> None:

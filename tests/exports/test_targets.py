@@ -20,11 +20,14 @@ from fieldwise.data.vocabulary import Vocabulary
 from fieldwise.exports.folder import export, load
 from fieldwise.exports.inputs import feeds
 from fieldwise.exports.targets import export_to
+from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
 from tests.command_line import cli, small_disk
 from tests.exports import protobuf
 from tests.exports.cases import Case
+from tests.models.factories import named
+from tests.models.factory_models import mask_for, model_of
 
 SCHEMA = Schema((Field("user.id", 50), Field('a "b"', 3), Field("tags", 6, length=2), Field("gone", 9)))
 LAYOUT = Layout(SCHEMA, (5, 3, 4, 0))
@@ -121,6 +124,18 @@ def test_triton_gets_a_repository_that_runs(case: Case, served: Path, tmp_path: 
     assert [(t.name, t.data_type) for t in parsed.output] == [("probability", 4)]
     (found,) = session.run(None, feeds(load(served).encoder, case.rows))
     np.testing.assert_allclose(np.asarray(found), load(served).predict(case.rows), atol=1e-5)
+
+
+def test_triton_gets_a_factorys_model_too(case: Case, tmp_path: Path) -> None:
+    model = model_of(named, case.data.schema)
+    export(compact(model, mask_for(model)), tmp_path / "mine", case.data.encoder)
+    config, graph = export_to("triton", tmp_path / "mine", tmp_path / "out", cls=named).paths
+    assert config == tmp_path / "out" / "mine" / "config.pbtxt"
+    parsed, session = protobuf.read(config.read_text(), protobuf.TRITON), onnxruntime.InferenceSession(graph)
+    assert {t.name for t in parsed.input} == {i.name for i in session.get_inputs()}
+    predictor = load(tmp_path / "mine", model=named)
+    (found,) = session.run(None, feeds(predictor.encoder, case.rows))
+    np.testing.assert_allclose(np.asarray(found), predictor.predict(case.rows), atol=1e-5)
 
 
 def test_triton_makes_no_batches_of_lists(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def main() -> int:
     arguments = _arguments()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as made:
         folder = Path(arguments.keep or made) / "cases"
-        fuzzer = Fuzzer(folder, arguments.seed, arguments.jobs, arguments.seconds)
+        fuzzer = Fuzzer(folder, arguments.seed, arguments.jobs, arguments.seconds, arguments.factory)
         numbers = [arguments.case] if arguments.case is not None else _chosen(fuzzer, arguments)
         known = _logged(arguments.log)
         left = [number for number in numbers if number not in known]
@@ -55,6 +55,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="cases run in parallel")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit per case")
     parser.add_argument("--out", type=Path, help="write the counts as JSON to this file")
+    parser.add_argument("--factory", action="store_true", help="mutate the model folder of a factory instead")
     parser.add_argument("--log", type=Path, help="append every case to this file, and resume from it")
     parser.add_argument("--keep", type=Path, help="keep the folders of the cases in this folder, for inspection")
     return parser.parse_args()

@@ -66,8 +66,11 @@ class _Stop(Watcher):
             raise KeyboardInterrupt
 
 
-def build(folder: Path) -> None:
-    """Makes all files in a folder, which becomes the working directory; paths in the files are relative."""
+def build(folder: Path, model: str | None = None) -> None:
+    """Makes all files in a folder, which becomes the working directory; paths in the files are relative.
+
+    With a factory, the exported model is one of its modules, and nothing else is made of it.
+    """
     os.chdir(folder)
     _stop_clocks()
     raw = Path("raw")
@@ -80,6 +83,11 @@ def build(folder: Path) -> None:
     values["run"] |= {"dataset": "dataset", "budgets": ["6 columns", "9 columns"]}
     _stop_second(Path("run"), values)
     shutil.copytree("run/seed-0/compact/6-columns", "model")
+    if model:
+        shutil.rmtree("model")
+        values["run"] |= {"budgets": ["6 columns"]}
+        pipeline.run(RunSettings.parse({**values, "model": {"name": model}}), Path("own"))
+        Path("own/seed-0/compact/6-columns").rename("model")
 
 
 def _stop_clocks() -> None:

@@ -88,6 +88,41 @@ def named_in_settings(folder: Path, draw: Random) -> str:
     return "run/settings.toml"
 
 
+def wide(folder: Path, draw: Random) -> str:
+    """A factory's tables or layers of gigabytes, of which a small file stores a few columns."""
+    key, size = draw.choice(("width", "hidden")), draw.choice((2**20, 2**26, 2**30, 2**40))
+    return _edit_model(folder, lambda values: values["model"].update({key: size}))
+
+
+def many_ids(folder: Path, draw: Random) -> str:
+    """More ids than a factory's tables have rows."""
+    rows = draw.choice((2**20, 2**30, 2**40))
+
+    def change(values: dict[str, Any]) -> None:
+        for entry in (draw.choice(values["module"]["inputs"]), draw.choice(values["fields"])):
+            entry["cardinality"] = rows
+
+    return _edit_model(folder, change)
+
+
+def other_places(folder: Path, draw: Random) -> str:
+    """Tables and layers of a factory's module that keep other features, or are other modules."""
+
+    def change(values: dict[str, Any]) -> None:
+        modules = values["module"]["narrow"]["modules"]
+        name = draw.choice(sorted(modules))
+        entry = modules.pop(name)
+        key = draw.choice(sorted(entry))
+        if isinstance(entry[key], list):
+            entry[key] = draw.choice(([], entry[key][:-1], [0], [*entry[key], 3], entry[key][::-1], [2**40]))
+        modules[draw.choice((name, "", ".", "deep", "tables", "module", *modules))] = entry
+
+    return _edit_model(folder, change)
+
+
 MODEL: Final[dict[str, Edit]] = {"own-module": own_module, "hidden": hidden, "layers": layers}
+MODULE: Final[dict[str, Edit]] = {
+    "own-module": own_module, "wide": wide, "many-ids": many_ids, "other-places": other_places,
+}  # fmt: skip
 WEIGHTS: Final[dict[str, Edit]] = {"unlisted": unlisted}
 SETTINGS: Final[dict[str, Edit]] = {"own-module": named_in_settings}

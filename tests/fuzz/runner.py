@@ -16,7 +16,7 @@ from typing import Any, Final
 from tests.fuzz.flags import MODULES
 from tests.fuzz.hostile import EVIL
 from tests.fuzz.oracle import MEMORY, SECONDS, Verdict, judge
-from tests.fuzz.targets import KINDS, Target
+from tests.fuzz.targets import FACTORY_KINDS, KINDS, OWN, Target
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FLAGS: Final = 6
@@ -69,9 +69,12 @@ class Server:
 class Fuzzer:
     """Runs cases in an empty folder, `jobs` in parallel."""
 
-    def __init__(self, folder: Path, seed: int = 0, jobs: int = 1, seconds: float = SECONDS) -> None:
+    def __init__(
+        self, folder: Path, seed: int = 0, jobs: int = 1, seconds: float = SECONDS, factory: bool = False
+    ) -> None:
         self._folder, self._seed, self._jobs, self._seconds = folder, seed, jobs, seconds
-        self._order = [kind for kind in KINDS for _ in range(FLAGS if kind[0].words else 1)]
+        kinds = FACTORY_KINDS if factory else KINDS
+        self._order = [kind for kind in kinds for _ in range(FLAGS if kind[0].words else 1)]
         Random(seed).shuffle(self._order)
         self._base, installed = folder / "base", folder / "installed"
         for made in (self._base, installed):
@@ -79,7 +82,8 @@ class Fuzzer:
         (installed / "installed_evil.py").write_text(EVIL)
         self._servers: SimpleQueue[Server] = SimpleQueue()
         started = [Server(installed) for _ in range(jobs)]
-        built = started[0].ask(self._job(folder, [], seconds=120) | {"build": str(self._base)})
+        wanted = {"build": str(self._base), "model": OWN if factory else None}
+        built = started[0].ask(self._job(folder, [], seconds=120) | wanted)
         assert built["code"] == 0, (folder / "stderr").read_text()
         for server in started:
             self._servers.put(server)

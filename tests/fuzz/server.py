@@ -118,7 +118,7 @@ def _call(job: dict[str, Any]) -> int:
     if "build" in job:
         from tests.fuzz.base import build
 
-        build(Path(job["build"]))
+        build(Path(job["build"]), job["model"])
         return 0
     from fieldwise.cli import main
 

@@ -1,7 +1,7 @@
 """The targets of mutations, and the commands that use them: every file that a command reads, and the flags."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -13,6 +13,7 @@ from tests.fuzz.mutate_values import JSON, TOML
 
 Command = tuple[str, ...]
 PREDICT: Final = ("predict", "model", "raw/clicks.csv", "-o", "out.csv")
+EXPORT: Final = ("export", "model", "--to", "torchrec", "-o", "made")
 RUN: Final = ("run", "--out", "run")
 BRIEF: Final = tuple(
     word for stage in ("pretrain", "search", "retrain") for word in ("--set", f"{stage}.epochs=1")
@@ -98,12 +99,13 @@ def _raw(name: str, mutations: Mapping[str, Bytes]) -> Target:
     return Target(f"raw: {name}", ("model", "raw"), commands, (file,), mutations, own=True)
 
 
+UNSIGNED: Final = Target("model: any file, unsigned", ("model", "raw"), (PREDICT,), ("model/*",), BYTES, refused=True)
 TARGETS: Final = (
     _model("model.json", "model.json", JSON, hostile.MODEL),
     _model("weights", "model.safetensors", SAFETENSORS, hostile.WEIGHTS),
     _model("encoding.json", "encoding.json", JSON),
     _model("vocabularies", "vocabulary-*.parquet", PARQUET),
-    Target("model: any file, unsigned", ("model", "raw"), (PREDICT,), ("model/*",), BYTES, refused=True),
+    UNSIGNED,
     _dataset("dataset.json", "dataset.json", JSON),
     _dataset("encoding.json", "encoding.json", JSON),
     _dataset("vocabularies", "vocabulary-*.parquet", PARQUET),
@@ -130,3 +132,15 @@ TARGETS: Final = (
     ),
 )  # fmt: skip
 KINDS: Final = tuple((target, kind) for target in TARGETS for kind in target.kinds)
+OWN: Final = "tests.models.factories:deep"
+"""The factory of the model folder in `FACTORY`, which every command names."""
+FACTORY: Final = tuple(
+    replace(target, commands=tuple((*command, "--model", OWN) for command in (PREDICT, PREDICT, EXPORT)), edits=edits)
+    for target, edits in (
+        (_model("model.json", "model.json", JSON), hostile.MODULE),
+        (_model("weights", "model.safetensors", SAFETENSORS), hostile.WEIGHTS),
+        (UNSIGNED, None),
+    )
+)
+"""Targets of a factory's model folder, apart from the others: their numbers stay those of the stored results."""
+FACTORY_KINDS: Final = tuple((target, kind) for target in FACTORY for kind in target.kinds)

@@ -47,6 +47,14 @@ def test_the_same_number_is_the_same_case(fuzzer: Fuzzer) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_folders_of_a_factory_do_not_fail(tmp_path: Path) -> None:
+    fuzzer = Fuzzer(tmp_path / "cases", seed=1, jobs=2, factory=True)
+    assert failed(fuzzer.run(range(1_000))) == []
+    fuzzer.close()
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(4 * 3600)
 def test_ten_thousand_cases_do_not_fail(tmp_path: Path) -> None:
     fuzzer = Fuzzer(tmp_path / "cases", seed=1, jobs=2)

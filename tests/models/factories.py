@@ -96,9 +96,9 @@ def tied(schema: fw.Schema) -> nn.Module:
     return Tied(schema)
 
 
-def reading(schema: fw.Schema) -> nn.Module:
+def reading(schema: fw.Schema, width: int = 4) -> nn.Module:
     """A model that reads a value while it is built, which the meta device does not have."""
-    found = Deep(schema)
+    found = Deep(schema, width)
     first = found.deep[1]
     assert isinstance(first, nn.Linear)
     float(first.weight.detach().sum())

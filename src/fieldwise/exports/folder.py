@@ -143,7 +143,10 @@ def load(folder: Path | str, device: str = "cpu", model: type[Model] | Build | N
             raise
         why = " ".join(str(error).split())[:300]
         raise RunError(f"The model in '{folder}' is damaged ({why}). Export it again.") from error
-    return Predictor(built.to(device).eval(), encoder)
+    built = built.to(device).eval()
+    if isinstance(built, FactoryModel):
+        built.check_device()
+    return Predictor(built, encoder)
 
 
 def load_trained(folder: Path, model: type[Model]) -> CTRModel:

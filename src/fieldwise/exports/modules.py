@@ -5,9 +5,11 @@ while it builds cannot do that; its module is then built with memory, if its ids
 """
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fieldwise.core.errors import MaskError, RunError, SettingsError
 from fieldwise.core.schema import Layout
@@ -21,6 +23,9 @@ from fieldwise.pruning.rebuilding import MetaError, describe, rebuild, unstored
 from fieldwise.pruning.sites import Table
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.state import Tensors, named, under
+
+FULL: Final = 16
+"""How many times the stored numbers, and IDS, the full module may have, if it cannot be built without memory."""
 
 
 def weights_of(model: FactoryModel) -> Tensors:
@@ -90,8 +95,9 @@ def _check_call(model: FactoryModel) -> None:
 def _module(settings: Factory, info: ModelInfo, about: ModuleInfo, weights: Tensors) -> tuple[nn.Module, Layout]:
     """Returns the rebuilt module, and the layout of the full one."""
     schema = info.inputs
+    parts = 8 * (len(weights) + len(schema)) + SPARE
     try:
-        with torch.device("meta"), at_most(8 * len(weights) + SPARE):
+        with torch.device("meta"), at_most(parts):
             module = settings.module(schema)
         full = _full(module, about, info)
         return rebuild(module, about.narrow.to_json(), weights), full
@@ -103,9 +109,28 @@ def _module(settings: Factory, info: ModelInfo, about: ModuleInfo, weights: Tens
             f"The module must be built with memory ({why}), and its fields claim {ids:,} ids, but {numbers:,} numbers "
             "are stored. Let the factory build under torch.device('meta')."
         )
-    module = settings.module(schema)
+    with at_most(parts), _Limit(FULL * (numbers + IDS)):
+        module = settings.module(schema)
     full = _full(module, about, info)
     return rebuild(module, about.narrow.to_json(), weights), full
+
+
+class _Limit(TorchDispatchMode):
+    """Raises before a module that is being built creates tensors of more than `numbers` numbers in total."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._numbers, self._left = numbers, numbers
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if any(argument.name == "device" for argument in func._schema.arguments):  # it creates a tensor
+            self._left -= func(*args, **{**given, "device": torch.device("meta")}).numel()
+        if self._left < 0:
+            raise RunError(
+                f"The module has more than {self._numbers:,} numbers, but fewer are stored. Export it again."
+            )
+        return func(*args, **given)
 
 
 def _full(module: nn.Module, about: ModuleInfo, info: ModelInfo) -> Layout:

@@ -14,7 +14,7 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, create_model
 from torch import nn
 
-from fieldwise.core.errors import FieldwiseError, MaskError, SettingsError
+from fieldwise.core.errors import FieldwiseError, MaskError, RunError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.registry import Trusted, find, name_of_class
 from fieldwise.core.schema import Layout, Schema
@@ -43,9 +43,11 @@ class Factory(Model):
         keywords = {name: getattr(self, name) for name in type(self).model_fields}
         try:
             found = type(self).call(schema, **keywords)
+        except RunError:  # a limit of loading, which counts what the factory creates
+            raise
         except (Exception, SystemExit) as error:
-            line = (str(error).strip().splitlines() or [""])[0]
-            raise SettingsError(f"[model] {self._name}(schema) raised {type(error).__name__}: {line[:200]}.") from error
+            line = (str(error).strip().splitlines() or [""])[0][:200].removesuffix(".")
+            raise SettingsError(f"[model] {self._name}(schema) raised {type(error).__name__}: {line}.") from error
         if not isinstance(found, nn.Module) or isinstance(found, torch.jit.ScriptModule) or hasattr(found, "_orig_mod"):
             raise SettingsError(
                 f"[model] {self._name}(schema) returned a {type(found).__name__}. Allowed: an nn.Module, neither "

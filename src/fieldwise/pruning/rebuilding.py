@@ -15,6 +15,8 @@ from fieldwise.pruning.sites import Table
 from fieldwise.tables.embedding import FieldEmbedding
 
 FORMAT: Final = "fieldwise-compact/1"
+FEATURES: Final = 2**22
+"""Features that the full form of narrow modules may have beyond the numbers that are stored."""
 
 
 def describe(small: nn.Module) -> Description:
@@ -60,15 +62,31 @@ class MetaError(MaskError):
 
 def _check_numbers(model: nn.Module, entries: Mapping[str, Any], stored: int) -> None:
     """Refuse descriptions that ask for more numbers than are stored, before memory is allocated."""
-    claimed = 0
+    claimed = features = 0
     for name, entry in entries.items():
         old = _submodule(model, name)
+        features += _features(old)
         if isinstance(old, FieldEmbedding) and entry.get("kind") == "table":  # the only one that is allocated here
             starts, kept = old.layout.starts, _places(name, entry["kept"], old.layout.columns)
             rows = old.layout.schema.cardinalities
             claimed += sum(rows[j] * sum(starts[j] <= k < starts[j + 1] for k in kept) for j in range(len(rows)))
     if claimed > stored:
         raise MaskError(f"The tables need {claimed} numbers, but {stored} are stored. Store the model again.")
+    if features > stored + FEATURES:
+        raise MaskError(
+            f"The full model has {features:,} features, but {stored:,} numbers are stored. Store the model again."
+        )
+
+
+def _features(old: nn.Module) -> int:
+    """Return the inputs and outputs of a full module, which its narrow form gathers and scatters."""
+    if isinstance(old, FieldEmbedding):
+        return old.layout.columns
+    if isinstance(old, Norm):
+        return old.num_features
+    if isinstance(old, nn.Linear | Conv):
+        return sum(old.weight.shape[:2])
+    return old.embedding_dim if isinstance(old, Table) else 0
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
