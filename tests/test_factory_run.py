@@ -1,5 +1,6 @@
 """A user's factory through all stages: run, resume, compare, report, predict, export."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import fieldwise as fw
-from fieldwise.core.errors import SettingsError
+from fieldwise.core.errors import FieldwiseError, SettingsError
 from fieldwise.core.registry import resolve
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.searches import SEARCHES
@@ -133,6 +134,12 @@ BAD = {
         ["--model", DEEP, "--search", "race", "--set", "search.entrants={pep={}}"], "[search] PEP trains",
     ),
     "rows of tables": (["--model", DEEP, "--set", "pretrain.optimizer=rowwise-adagrad"], "Choose adam or dense-adam"),
+    "rows of tables in a race": (
+        ["--model", DEEP, "--search", "race", "--set", "search.entrants={ham={optimizer='rowwise-adagrad'}}"],
+        "[search] optimizer = 'rowwise-adagrad' updates tables of the library",
+    ),
+    "another precision": (["--model", DEEP, "--set", "retrain.store=int8"], "store = 'int8': the tables of a factory"),
+    "a budget of another precision": (["--model", DEEP, "--budget", "4 KB float16"], "store = 'float16': the tables"),
     "first order": (["--model", DEEP, "--set", "retrain.drop_first_order=true"], "[retrain] drop_first_order is not"),
     "below one column": (["--model", DEEP, "--budget", "1 parameters"], "1 parameters"),
 }  # fmt: skip
@@ -146,6 +153,22 @@ def test_bad_input_is_one_line_before_any_work(name: str, planted: fw.Dataset, t
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert says in done.stderr
     assert not list(tmp_path.glob("r/seed-*"))
+
+
+def test_what_only_tables_of_the_library_have_is_refused_in_python_too(trained: fw.Task) -> None:
+    small = fw.search(trained, fw.searches.Uniform(), "25%").model
+    rows: Any = {"epochs": 1, "optimizer": "rowwise-adagrad"}
+    calls: dict[str, Callable[[], object]] = {
+        r"\[pretrain\] optimizer = 'rowwise-adagrad'": lambda: fw.pretrain(trained, fw.Pretrain(**rows)),
+        r"\[search\] optimizer = 'rowwise-adagrad'": lambda: fw.search(trained, fw.searches.HAM(**rows), "25%"),
+        r"\[retrain\] optimizer = 'rowwise-adagrad'": lambda: fw.retrain(trained, small, fw.Retrain(**rows)),
+        "store = 'float16'": lambda: fw.retrain(trained, small, fw.Retrain(store="float16")),
+        "drop_first_order is not possible": lambda: fw.retrain(trained, small, fw.Retrain(drop_first_order=True)),
+    }
+    for says, call in calls.items():
+        with pytest.raises(FieldwiseError, match=says) as caught:
+            call()
+        assert "\n" not in str(caught.value)
 
 
 def test_a_comparison_takes_factories_beside_our_models(planted: fw.Dataset, tmp_path: Path) -> None:

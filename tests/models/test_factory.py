@@ -175,6 +175,16 @@ def test_a_factory_that_cannot_be_used_is_one_line(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_tensor_that_does_not_move_with_its_module_is_explained() -> None:
+    for build in (deep, named, tied):
+        model_of(build).to("meta").check_device()
+    with pytest.raises(
+        SettingsError, match=r"works on the CPU, but on meta it raised .* use register_buffer"
+    ) as caught:
+        model_of(bare).to("meta").check_device()
+    assert "\n" not in str(caught.value)
+
+
 def test_lists_that_a_module_does_not_expect_are_explained() -> None:
     def build(schema: fw.Schema) -> nn.Module:
         return Answer(lambda out, ids: out + nn.functional.embedding(ids[:, 3], torch.ones(9, 4)).sum(1))

@@ -13,9 +13,11 @@ import fieldwise as fw
 from fieldwise.core.errors import FieldwiseError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Schema
+from fieldwise.core.store import Store
 from fieldwise.gates import HAMGate
 from fieldwise.models.compact import compact
 from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.stored import stored
 from fieldwise.pruning.sites import find
 from fieldwise.searches import HAM, SEARCHES, SamGS
 from fieldwise.searches.gated import Gated
@@ -323,6 +325,10 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "not a module": (lambda: Pruner(lambda x: x, (ids(),)), "A pruner cannot wrap function"),  # type: ignore[arg-type]
     "not a search": (lambda: Pruner(Concat(), (ids(),), "ham"), "'ham' is not a search"),  # type: ignore[arg-type]
+    "tables of another precision": (
+        lambda: Pruner(stored(DeepFM(width=4).new(Schema.of(user=5)), Store("int8")), (ids()[:, :1],)),
+        "tables are stored as int8, which cannot be trained. Prune the float32 model",
+    ),
     "stages": (lambda: Pruner(Concat(), (ids(),), HAM(stages=("50%",))), "stages are planned by the built-in loop"),
 }
 

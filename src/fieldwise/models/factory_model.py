@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fieldwise.core.errors import MaskError
+from fieldwise.core.errors import MaskError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Size
 from fieldwise.core.schema import Layout
 from fieldwise.models.model import CTRModel
 from fieldwise.pruning.copying import copied
-from fieldwise.pruning.example import Example
+from fieldwise.pruning.example import Example, evaluating
 from fieldwise.pruning.gating import Change, Gating
 from fieldwise.pruning.inside import Inside, draws, needs_of
 from fieldwise.pruning.narrow import NarrowFields, NarrowTable, NoTable
@@ -115,6 +115,22 @@ class FactoryModel(CTRModel):
             first_order=first,
             dense=everything - first - self.layout.params,
         )
+
+    def check_device(self) -> None:
+        """Refuse a module that cannot be called on the device of its weights, in one line."""
+        device = next(self.module.parameters()).device
+        if device.type == "cpu":
+            return  # called there when its tables were found
+        try:
+            with torch.no_grad(), evaluating(self):
+                self(next(draws(self.schema, rows=2)).to(device))
+        except Exception as error:  # a user's forward may raise anything
+            line = (str(error).strip().splitlines() or [""])[0][:200].removesuffix(".")
+            raise SettingsError(
+                f"[model] forward of {type(self.module).__name__} works on the CPU, but on {device} it raised "
+                f"{type(error).__name__}: {line}. Tensors that are plain attributes do not move with a module: use "
+                "register_buffer."
+            ) from error
 
     def narrowed(self, mask: Mask) -> "FactoryModel":
         """A compact model that predicts what the masked model predicts."""

@@ -1,6 +1,6 @@
 """Everything a user can choose for a run, from a TOML file and flags, checked together."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,10 +24,12 @@ from fieldwise.models import MODELS
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import Factory, model_named
 from fieldwise.models.model import Model
+from fieldwise.models.stored import check_store
 from fieldwise.presets import filled
 from fieldwise.searches import HAM, SEARCHES
 from fieldwise.searches.search import Search, check_network
-from fieldwise.train.stages import Pretrain, Retrain
+from fieldwise.train.plan import check_tables_of_module
+from fieldwise.train.stages import Pretrain, Retrain, stored_for
 from fieldwise.train.task import Device
 
 T = TypeVar("T", bound=Settings)
@@ -129,21 +131,29 @@ def _of_factory(settings: RunSettings) -> list[str]:
     """Problems of settings that a factory's model does not support, before any work."""
     if not isinstance(settings.model, Factory):
         return []
-    problems = []
-    stages = {"pretrain": settings.pretrain, "search": settings.search, "retrain": settings.retrain}
-    for name, stage in stages.items():
-        if getattr(stage, "optimizer", None) == "rowwise-adagrad":
-            problems.append(
-                f"[{name}] optimizer = 'rowwise-adagrad' updates tables of the library; a factory's tables are the "
-                "module's own. Choose adam or dense-adam."
-            )
-    if settings.retrain.drop_first_order:
+    search, retrain = settings.search, settings.retrain
+    stages = [("pretrain", settings.pretrain), *(("search", inner) for inner in search.all()), ("retrain", retrain)]
+    problems = [
+        *(_problem(check_tables_of_module, name, getattr(stage, "optimizer", "adam")) for name, stage in stages),
+        *(_problem(_check_stored, settings.model, retrain, budget) for budget in settings.run.budgets),
+        _problem(check_network, search, settings.model),
+    ]
+    if retrain.drop_first_order:
         problems.append("[retrain] drop_first_order is not possible for a factory's model. Leave it out.")
+    return [problem for problem in dict.fromkeys(problems) if problem]
+
+
+def _check_stored(model: Model, retrain: Retrain, budget: Budget) -> None:
+    check_store(model, stored_for(retrain, budget).store)
+
+
+def _problem(check: Callable[..., None], *given: Any) -> str:
+    """What a check says of what it is given; empty if nothing is wrong."""
     try:
-        check_network(settings.search, settings.model)
+        check(*given)
     except SettingsError as error:
-        problems.append(str(error))
-    return problems
+        return str(error)
+    return ""
 
 
 def _search_class(values: Mapping[str, Any], trusted: Trusted) -> type[Search] | None:

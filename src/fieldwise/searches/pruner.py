@@ -11,6 +11,7 @@ from fieldwise.core.budget import Budget, BudgetInput
 from fieldwise.core.errors import RunError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.settings import differing
+from fieldwise.models.stored import StoredModel
 from fieldwise.pruning import sites
 from fieldwise.pruning.compacting import Report, compact
 from fieldwise.pruning.example import Example, Randomness, evaluating
@@ -65,6 +66,11 @@ class Pruner:
             raise SettingsError(f"A pruner cannot wrap {type(model).__name__}. Allowed: an nn.Module, not TorchScript.")
         if hasattr(model, "_orig_mod"):
             raise SettingsError("The model is compiled, and compiled code ignores new hooks. Create the pruner first.")
+        if isinstance(model, StoredModel):
+            raise SettingsError(
+                f"The model's tables are stored as {model.store}, which cannot be trained. Prune the float32 model, "
+                "then export it with a store."
+            )
         self.model, self.budget = model, Budget.parse(budget)
         self.search: Search = HAM() if search is None else search
         self._example = Example.of(example, kwargs)

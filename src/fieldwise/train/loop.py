@@ -14,6 +14,7 @@ from fieldwise.core.errors import TrainingError
 from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
+from fieldwise.models.factory_model import FactoryModel
 from fieldwise.tables.optimizer import Optimizer
 from fieldwise.tables.state import Tensors, named, under
 from fieldwise.tables.threads import step_threads
@@ -22,7 +23,7 @@ from fieldwise.train.capture import Captured
 from fieldwise.train.checkpoint import weights
 from fieldwise.train.diverged import Diverged
 from fieldwise.train.memory import keep_freed
-from fieldwise.train.plan import Training, TrainingPlan
+from fieldwise.train.plan import Training, TrainingPlan, check_tables_of_module
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
 
@@ -48,6 +49,8 @@ def fit(
         raise TrainingError(
             f"{plan.stage} got {len(task.train)} training rows. A step needs at least 2. Give more rows."
         )
+    if isinstance(model, FactoryModel):
+        check_tables_of_module(plan.stage, settings.optimizer)
     keep_freed()
     diverged = Diverged(plan.stage, settings.learning_rate, folder)
     work = _Work(model, task, settings, plan, watcher, diverged)

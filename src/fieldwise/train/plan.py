@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fieldwise.core.automatic import AUTO, Auto, number_or_auto
+from fieldwise.core.errors import SettingsError
 from fieldwise.core.records import Epoch, Metrics
 from fieldwise.core.settings import Settings
 from fieldwise.data.batches import Batch
@@ -46,6 +47,15 @@ class Training(Settings):
         batch = batch_for(rows, clicks) if self.batch == AUTO else self.batch
         patience = patience_for(rows, batch) if self.patience == AUTO else self.patience
         return self.model_copy(update={"batch": batch, "patience": patience})
+
+
+def check_tables_of_module(stage: str, method: Method) -> None:
+    """Refuse an optimizer that updates only tables of the library, for a factory's model."""
+    if method == "rowwise-adagrad":
+        raise SettingsError(
+            f"[{stage}] optimizer = 'rowwise-adagrad' updates tables of the library; a factory's tables are the "
+            "module's own. Choose adam or dense-adam."
+        )
 
 
 class Stateful(Protocol):

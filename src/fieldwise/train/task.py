@@ -16,6 +16,7 @@ from fieldwise.data.batches import Batches
 from fieldwise.data.store import Dataset, Split
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import Build, model_class
+from fieldwise.models.factory_model import FactoryModel
 from fieldwise.models.model import CTRModel, Model
 from fieldwise.train.randomness import randomness
 
@@ -101,7 +102,10 @@ class Task(Shown):
         with randomness(self.seed, "weights"):
             model = self.model.new(self.schema) if mask is None else self.model.fresh(self.schema, mask)
         model.start_at(self.click_rate)
-        return model.to(self.torch_device)
+        model = model.to(self.torch_device)
+        if isinstance(model, FactoryModel):
+            model.check_device()
+        return model
 
     def starting_model(self) -> CTRModel:
         """A copy of the starting model, or a model with new random weights if there is none."""

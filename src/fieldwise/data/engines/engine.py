@@ -104,11 +104,14 @@ class Auto(Engine):
 
     def stage(self, plan: Preparation) -> Staged:
         """Chooses an engine and runs it."""
-        from fieldwise.data.engines.arrow import Arrow
+        small = isinstance(plan.rows, SourceRows) and plan.rows.in_process and isinstance(plan.split, RandomSplit)
+        if small:
+            from fieldwise.data.engines.arrow import Arrow
+
+            return Arrow(memory=self.memory).stage(plan)
         from fieldwise.data.engines.duckdb import DuckDB
 
-        small = isinstance(plan.rows, SourceRows) and plan.rows.in_process and isinstance(plan.split, RandomSplit)
-        return (Arrow if small else DuckDB)(memory=self.memory).stage(plan)
+        return DuckDB(memory=self.memory).stage(plan)
 
 
 def field(index: int) -> str:
