@@ -202,13 +202,17 @@ def test_cross_validation_runs_the_whole_pipeline(clicks: tuple[pd.DataFrame, pd
         ({"valid": 1.5}, fw.FieldwiseError, "valid=1.5. Allowed: above 0 and below 1"),
         ({"search": "hamm"}, fw.FieldwiseError, "Did you mean 'ham'"),
         ({"fields": {"usr": fw.Rule(kind="category")}}, fw.FieldwiseError, "unknown 'usr'. Did you mean 'user'"),
+        ({"budget": 0.25}, fw.FieldwiseError, "For a fraction of the full size, write '25%'"),
+        ({"device": "gpu"}, fw.FieldwiseError, "device = 'gpu'. Choose from: auto, cpu, cuda"),
+        ({"pretrain": {"epochs": 0}}, fw.FieldwiseError, r"\[pretrain\] epochs = 0"),
+        ({"pretrain": "fast"}, fw.FieldwiseError, r"pretrain is 'fast'. Allowed: an object such as fw.Pretrain\("),
     ],
-    ids=["budget", "large budget", "valid", "search", "fields"],
+    ids=["budget", "large budget", "valid", "search", "fields", "fraction", "device", "dict", "text"],
 )
 def test_wrong_settings_are_named(
     change: dict[str, Any], error: type[Exception], says: str, clicks: tuple[pd.DataFrame, pd.Series]
 ) -> None:
-    quick = clone(SMALL).set_params(pretrain=fw.Pretrain(epochs=1), **change)
+    quick = clone(SMALL).set_params(**{"pretrain": fw.Pretrain(epochs=1), **change})
     with pytest.raises(error, match=says):
         quick.fit(clicks[0][["user", "price"]], clicks[1])
 
@@ -221,6 +225,15 @@ def test_labels_and_columns_that_cannot_be_learned_are_named(clicks: tuple[pd.Da
         clone(SMALL).fit(frame, np.arange(400) % 3)
     with pytest.raises(ValueError, match="All 1 columns have one value"):
         clone(SMALL).fit(clicks[0][["constant"]], labels)
+    days = frame.assign(day=pd.period_range("2024-01", periods=len(frame), freq="D"))
+    for given, says in (
+        (frame.assign(a=[{"x": 1}] * len(frame)), r"Exclude it with X.drop\(columns=\['a'\]\), or convert it."),
+        (days, r"Column 'day' holds extension<pandas.period.*X.drop\(columns=\['day'\]\)"),
+    ):
+        with pytest.raises(fw.FieldwiseError, match=says):
+            clone(SMALL).fit(given, labels)
+    with pytest.raises(fw.FieldwiseError, match=r"Keep a column with fields=\{'id': \{\}\}\."):
+        clone(SMALL).fit(pd.DataFrame({"id": np.arange(1_200)}), np.arange(1_200) % 2)
 
 
 def test_the_split_keeps_both_classes_in_both_parts() -> None:

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,33 @@ def awkward(path: Path, rows: int = 2_000) -> Path:
     lines += [",".join(cell(value) for value in row.values()) for row in found]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+PUBLISHED_KINDS = {
+    "column_1": "unique", "user": "category", "price": "number", "at": "time", "tags": "list", "zip": "category",
+    "City": "category", "city": "category", "key": "unique", "one": "constant",
+}  # fmt: skip
+
+
+def published(folder: Path, rows: int = 6_000) -> Path:
+    """Writes pandas' index, users of a few rows, decimal commas, times, lists, zip codes, markers of null; zipped."""
+    draw = np.random.default_rng(6)
+    users, places = draw.integers(0, rows // 2, rows), draw.integers(1_000, 1_010, rows)
+    lines = [";user;price;at;tags;zip;City;city;key;one;rating"]
+    for i in range(rows):
+        tags = str([f"t{tag}" for tag in draw.integers(0, 5, i % 4)])
+        price = "?" if i % 19 == 0 else f"{draw.exponential(9):.2f}".replace(".", ",")
+        cells = [i, f"u{users[i]}", price, f"{1 + i % 28}.4.2024 {i % 24}:30", tags, f"0{places[i]}"]
+        cells += [("Bern", "Zürich", "NA")[i % 3], ("a", "b", "-")[i // 7 % 3], f"{hash_of(i):016x}", "x"]
+        lines.append(";".join(map(str, [*cells, 5 if draw.random() < 0.1 + 0.08 * (places[i] % 10) else 2])))
+    with zipfile.ZipFile(folder / "published.zip", "w") as archive:
+        archive.writestr("published.csv", "\n".join([*lines, ""]).encode("latin-1"))
+    return folder / "published.zip"
+
+
+def hash_of(number: int) -> int:
+    """Returns 64 bits that look random."""
+    return (number + 1) * 0x9E3779B97F4A7C15 % 2**64
 
 
 def rules() -> dict[str, Rule]:

@@ -1,7 +1,10 @@
 """`check`: what every column is, why, and what is suspicious, in Python and on the command line."""
 
+import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -167,6 +170,42 @@ def test_bad_calls_are_one_line(tmp_path: Path) -> None:
         assert done.returncode == 2
         assert says in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_arguments_of_other_types_are_one_line(tmp_path: Path) -> None:
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: fw.check(TABLE, "click", ignor=["a"]), r"[data] unknown 'ignor'. Did you mean 'ignore'?"),
+        (lambda: fw.check(TABLE, "click", split=cast(Any, "random")), "split is 'random'. Allowed: an object such as"),
+        (lambda: fw.check(TABLE, "click", engine=cast(Any, "duckdb")), "engine is 'duckdb'. Allowed: an object such"),
+        (lambda: fw.check(["a.csv", "b.csv"], "click"), "'a.csv' does not exist"),
+        (lambda: fw.prepare(cast(Any, TABLE), tmp_path), "source is a Table. Allowed: an object such as fw.data.Frame"),
+        (lambda: fw.Task.of(cast(Any, TABLE)), "data is a Table. Allowed: an object such as fw.prepare("),
+        (lambda: fw.evaluate(cast(Any, "m"), cast(Any, None)), "model is 'm'. Allowed: an object such as fw.pretrain("),
+        (lambda: fw.export(cast(Any, TABLE), tmp_path), "model is a Table. Allowed: an object such as fw.retrain("),
+    ]
+    for call, says in calls:
+        with pytest.raises(fw.FieldwiseError, match=re.escape(says)):
+            call()
+
+
+def test_digits_stored_as_text_that_are_times_are_suspects() -> None:
+    seconds = pa.array([str(1_700_000_000 + 3_600 * (i % 400)) for i in range(ROWS)])
+    found = fw.check(TABLE.select(["click"]).append_column("at", seconds), label="click")
+    assert found.kinds == {"at": "category"}
+    assert found.suspects == ("at: looks like a time: for its hour and weekday, set kind and time_format",)
+
+
+def test_a_repeated_header_and_bad_rows_are_named(tmp_path: Path) -> None:
+    line = "u,click\n"
+    text = line + "".join(f"{i % 7},{i % 2}\n" for i in range(90))
+    (tmp_path / "joined.csv").write_text(text + line + "1,0\n")
+    with pytest.raises(DataError, match="The header is repeated in 1 rows"):
+        fw.check(tmp_path / "joined.csv", "click")
+    (tmp_path / "bad.csv").write_text(text + "1,2,3\n")
+    given = {"data": {"raw": str(tmp_path / "bad.csv"), "label": "click"}}
+    found, written = check_tables(given, None, lambda *_: None)
+    assert found.view().lines == ("rows that cannot be read: 1",)
+    assert '# bad_rows = "skip"  # rows that cannot be read: 1;' in written
 
 
 def test_a_run_shows_and_stores_the_check(tmp_path: Path) -> None:

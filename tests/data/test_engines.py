@@ -8,15 +8,19 @@ import pytest
 
 from fieldwise.core.errors import DataError
 from fieldwise.data.avazu import Avazu
+from fieldwise.data.check import check
 from fieldwise.data.criteo import Criteo
 from fieldwise.data.engines.arrow import Arrow
 from fieldwise.data.engines.duckdb import DuckDB
+from fieldwise.data.engines.engine import Engine
 from fieldwise.data.engines.spark import Spark
+from fieldwise.data.kinds import sampling
 from fieldwise.data.movielens_1m import MovieLens1M
 from fieldwise.data.planted import Planted
 from fieldwise.data.prepare import prepare
 from fieldwise.data.source import Source
 from fieldwise.data.split import ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
+from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
 from tests.data import small_files
 from tests.data.small_files import assert_same_dataset, quiet, rules, spark
@@ -59,6 +63,24 @@ def test_spark_and_duckdb_make_the_same_dataset(name: str, tmp_path: Path, movie
         "movielens": MovieLens1M(raw=movielens_zip),
     }
     assert_same_dataset(found[name], tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)])
+
+
+@spark
+@quiet
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_spark_and_duckdb_infer_the_same_kinds_and_rare_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines: list[Engine] = [DuckDB(), Spark(master="local[2]", memory=1024)]
+    source = Table(raw=small_files.published(tmp_path), label="rating >= 4", encoding="latin-1")
+    assert_same_dataset(source, tmp_path, engines)
+    data = Dataset.open(tmp_path / "out-1")
+    assert data.kinds is not None
+    assert data.kinds.kinds == small_files.PUBLISHED_KINDS
+    assert (data.encoder.fields[0].rule.min_count or 0) > 1  # chosen on the validation rows
+    monkeypatch.setattr(sampling, "SAMPLE", 2_000)  # rows are then counted in the engine
+    here, there = (check(source, engine=engine) for engine in engines)
+    assert here.every > 1
+    assert here == there
 
 
 SPLITS: dict[str, Callable[[Path], SplitRule]] = {

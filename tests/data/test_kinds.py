@@ -68,6 +68,9 @@ def texts(make: Callable[[int], str]) -> list[str]:
         ("user_id", SECONDS - SECONDS % 10_000_000 + IDS, "category"),
         ("genres", texts(lambda i: "|".join(["a", "b", "c", "d", "e"][: i % 5 + 1][i % 3 :] or ["a"])), "list"),
         ("tags", texts(lambda i: f"{i % 7} {i % 11} {i % 3}"), "list"),
+        ("tags", texts(lambda i: str([f"t{i % 7}", f"t{i % 11}"][: i % 3])), "list"),
+        ("tags", texts(lambda i: f'["t{i % 7}, x","t{i % 11}"]'), "list"),
+        ("vector", [f"[0.{i}, 0.{i + ROWS}]" for i in range(ROWS)], "unique"),
         ("title", texts(lambda i: f"The Movie {i}"), "category"),
         ("sample_weight", DRAW.random(ROWS), "weight"),
         ("fnlwgt", DRAW.integers(1, 10**6, ROWS), "weight"),
@@ -109,6 +112,15 @@ def test_a_time_becomes_its_hour_and_weekday() -> None:
     births = [f"{1950 + i % 50}-0{1 + i % 9}-11" for i in range(ROWS)]
     assert found("born", births).rules == {"born": Rule()}
     assert found("day", [f"0{1 + i % 9}/0{1 + i % 7}/2024" for i in range(ROWS)]).rules == {"day": Rule()}
+
+
+def test_separators_of_lists_hold_the_spaces_that_are_no_part_of_values() -> None:
+    def separator(make: Callable[[int], str]) -> str | None:
+        return found("tags", texts(make)).rules["tags"].separator
+
+    assert separator(lambda i: f"a{i % 7}, b{i % 11}, c{i % 3}") == ", "
+    assert separator(lambda i: f"a{i % 7},b{i % 11}, c{i % 3}") == ","
+    assert separator(lambda i: f"['a{i % 7}', 'b{i % 11}']") == "[]"
 
 
 def test_counts_with_a_long_tail_get_log_squared_bins() -> None:

@@ -60,5 +60,8 @@ def test_lists_are_cut_and_never_empty() -> None:
     given_lists = Rule().lists(pa.array([[1, 2], [], None]))
     assert given_lists.to_pylist() == [[1, 2], [None], [None]]
     assert Rule().lists(pa.array(["a|b"])) is None
+    brackets = pa.array(["['a', 'b, c']", '["it\'s","d"]', "[1, 2 ]", " ['a' 'b'] ", "[]", "x", None])
+    found = [["a", "b, c"], ["it's", "d"], ["1", "2"], ["a", "b"], [None], ["x"], [None]]
+    assert Rule(separator="[]").lists(brackets).to_pylist() == found
     same_size = pa.array([[1, 2], None, [3, None]], pa.list_(pa.int32(), 2))
     assert Rule().lists(same_size).to_pylist() == [[1, 2], [None], [3, None]]

@@ -90,6 +90,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Predictor, pa.Table
         "tags": pa.array(lists(["a", "b", "", None]), pa.list_(pa.string())),
         "parts": pa.array([["0.5;1.5", None, "90", "", "1.5;;0.5;7", "8;9"][i % 6] for i in range(rows)]),
         "words": pa.array([["x|y", "", "y", None, "x||y", "q|x|y|q|x"][i % 6] for i in range(rows)]),
+        "quoted": pa.array([["['x', 'y']", "[]", '["y, z"]', None, "['x']"][i % 5] for i in range(rows)]),
         "price": pa.array([None if i % 9 == 0 else str(i * 0.37) for i in range(rows)]),
         "moment": pa.array(days.astype("datetime64[ms]")),
         "click": draw.integers(0, 2, rows),
@@ -103,6 +104,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Predictor, pa.Table
         "moment": Rule(kind="category"),
         "parts": Rule(kind="width", width=1.0, separator=";"),
         "words": Rule(separator="|"),
+        "quoted": Rule(separator="[]"),
         "price": Rule(kind="quantile", bins=7),
         "text": Rule(column="price", kind="category"),
     }
@@ -129,6 +131,7 @@ def test_columns_of_every_type_enter_the_graph(typed: tuple[Predictor, pa.Table]
     assert kinds == {
         "id": ("whole", False), "share": ("number", False), "flag": ("text", False), "day": ("text", False),
         "at": ("time", False), "tags": ("text", True), "parts": ("number", True), "words": ("text", False),
+        "quoted": ("text", True),
         "price.number": ("number", False), "price.text": ("text", False), "moment": ("text", False),
     }  # fmt: skip
     for rows in (table, table.slice(0, 1)):
@@ -176,7 +179,7 @@ def test_the_graph_has_no_loop_and_says_what_it_takes(typed: tuple[Predictor, pa
     onnx.checker.check_model(model, full_check=True)
     assert not {node.op_type for node in model.graph.node} & {"Loop", "Scan", "If", "SequenceAt", "SplitToSequence"}
     inputs = json.loads({entry.key: entry.value for entry in model.metadata_props}["fieldwise.inputs"])
-    names = [entry["name"] for entry in inputs] + ["tags.length", "parts.length"]
+    names = [entry["name"] for entry in inputs] + ["tags.length", "parts.length", "quoted.length"]
     assert sorted(value.name for value in model.graph.input) == sorted(names)
     assert [value.name for value in model.graph.output] == ["probability"]
     assert {value.type.tensor_type.shape.dim[0].dim_param for value in model.graph.input} == {"batch"}

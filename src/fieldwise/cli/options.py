@@ -83,6 +83,8 @@ HOMES: Final = {
     "device": ("run", "device"),
 }
 """The table and key that each flag sets."""
+_TABLES: Final = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".parquet", ".pq", ".gz", ".bz2", ".zst", ".zip")
+"""Endings of files that hold rows."""
 
 
 def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> tuple[Values, Trusted]:
@@ -94,6 +96,8 @@ def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **fla
     if file is None and remembered and remembered.exists():
         file = remembered
         trusted = frozenset(_words([*flags.values(), override({}, sets or [])]))
+    if file is not None:
+        _check_settings(file)
     values = read_toml(file) if file else {}
     for flag, value in flags.items():
         if value is not None and flag == "preset":
@@ -108,6 +112,15 @@ def tables_of(file: Path | None, out: Path | None, sets: list[str] | None, **fla
             value = value.split(",") if flag == "header" else value
             inner[key] = str(value) if isinstance(value, Path) else value
     return override(values, sets or []), trusted
+
+
+def _check_settings(file: Path) -> None:
+    """Refuses a table in the place of a settings file."""
+    if file.suffix.lower() in _TABLES or file.is_dir():
+        raise SettingsError(
+            f"'{file}' is no settings file. Look at a table with `fieldwise check {file} --label NAME`, which writes "
+            f"settings, or name it with --raw {file} --label NAME."
+        )
 
 
 def settings_of(file: Path | None, out: Path | None, sets: list[str] | None, **flags: Any) -> "RunSettings":

@@ -66,7 +66,8 @@ class Budget:
             got = f"{self.amount:g}{'%' * self.share} {self.unit}"
             raise BudgetError(f"Budget of {got}. Allowed: {allowed}. Write it like one of: {_FORMS}.")
         if not self.share and self.amount != int(self.amount):
-            raise BudgetError(f"Budget of {self.amount} {self.unit}. Allowed: an integer. Round it down.")
+            or_share = f" For a fraction of the full size, write '{100 * self.amount:g}%'." if self.amount < 1 else ""
+            raise BudgetError(f"Budget of {self.amount} {self.unit}. Allowed: an integer. Round it down.{or_share}")
 
     @classmethod
     def columns(cls, amount: int) -> "Budget":

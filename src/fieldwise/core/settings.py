@@ -31,6 +31,13 @@ class Settings(BaseModel):
         return self.model_dump(mode="json")
 
 
+def check_argument(value: object, kinds: type | tuple[type, ...], name: str, example: str) -> None:
+    """Refuses an argument of another type than the function takes."""
+    if not isinstance(value, kinds):
+        got = repr(value) if isinstance(value, str | int | float | type) else f"a {type(value).__name__}"
+        raise SettingsError(f"{name} is {got:.80}. Allowed: an object such as {example}. Pass one.")
+
+
 def validate(
     cls: type[S], values: Mapping[str, Any], where: str, trusted: Trusted = None
 ) -> tuple[S | None, list[str]]:
@@ -54,6 +61,8 @@ def _sentence(cls: type[BaseModel], problem: Values, where: str) -> str:
                 inner = get_args(inner)[-1] if get_origin(inner) is dict else inner
                 cls = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else cls
         return unknown(".".join([where, *path[:-1]]), path[-1], cls.model_fields)
+    if problem["type"] == "missing":
+        return f"[{where}] {'.'.join(path)} is missing. Set it."
     what = problem["msg"].removeprefix("Value error, ")
     return f"[{where}] {'.'.join(path)} = {problem['input']!r:.200}: {what[0].lower()}{what[1:].rstrip('.')}."
 

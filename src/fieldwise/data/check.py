@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fieldwise.core.errors import DataError
+from fieldwise.core.errors import DataError, SettingsError
+from fieldwise.core.settings import validate
 from fieldwise.data.engines.engine import Auto, Engine, Preparation, Progress
 from fieldwise.data.frame import Frame
 from fieldwise.data.kinds.check import Check
@@ -13,6 +14,7 @@ from fieldwise.data.kinds.choose import Candidates, choose_fields
 from fieldwise.data.kinds.describe import described
 from fieldwise.data.kinds.sampling import stride
 from fieldwise.data.labels import clicks_of
+from fieldwise.data.prepare import check_source
 from fieldwise.data.source import Files, Source, rules_of
 from fieldwise.data.split import RandomSplit, SplitRule
 from fieldwise.data.table import Table
@@ -29,10 +31,12 @@ def check(
 ) -> Check:
     """Returns what each column is, why, and what is suspicious: a leak of the label, a row number, a constant.
 
-    `rows` are a dataframe or other rows in memory, the path of a file, or a source. Further settings are those of
-    `fw.data.Frame` or `fw.data.Table`, such as `positive` or `ignore`. Reads about 100,000 rows of a large table.
+    `rows` are a dataframe or other rows in memory, the path of a file or a list of them, or a source. Further
+    settings are those of `fw.data.Frame` or `fw.data.Table`, such as `positive` or `ignore`. Reads about 100,000 rows
+    of a large table.
     """
     source = _source(rows, label, settings)
+    check_source(source, split, engine)
     split, opened = split or RandomSplit(), source.open()
     if isinstance(opened, Files):
         opened = replace(opened, bad_rows="skip")
@@ -50,9 +54,20 @@ def _source(rows: Any, label: str | None, settings: dict[str, Any]) -> Source:
         return rows
     if label is None:
         raise DataError("No label is named. Allowed: the name of the column with the clicks. Set label.")
-    if isinstance(rows, str | Path):
-        return Table(raw=Path(rows), label=label, **settings)
-    return Frame(frame=rows, label=label, **settings)
+    if isinstance(rows, str | Path) or _are_paths(rows):
+        return _valid(Table, {"raw": rows, "label": label, **settings})
+    return _valid(Frame, {"frame": rows, "label": label, **settings})
+
+
+def _are_paths(rows: Any) -> bool:
+    return isinstance(rows, list | tuple) and bool(rows) and all(isinstance(path, str | Path) for path in rows)
+
+
+def _valid(cls: type[Source], settings: dict[str, Any]) -> Source:
+    found, problems = validate(cls, settings, "data")
+    if found is None:
+        raise SettingsError("\n".join(problems))
+    return found
 
 
 def _name(source: Source) -> str:

@@ -130,7 +130,9 @@ def _check_size(name: str, counter: Counter, max_bytes: int) -> None:
         raise DataError(
             f"Field '{name}' has too many values for the memory setting: {len(counter.table()):,} or more. Keep fewer "
             f"({setting('data.min_count', 10, name)}), exclude the field, or allow more with "
-            f"{either('--set engine.memory=MiB', 'engine=fw.DuckDB(memory=MiB)')}."
+            + either(
+                "--set engine.memory=MiB.", "engine=fw.DuckDB(memory=MiB).", "fw.prepare and engine=fw.DuckDB(...)."
+            )
         )
 
 
@@ -155,6 +157,10 @@ def _check_numbers(name: str, values: pa.Array) -> None:
     if wrong:
         raise DataError(
             f"Field '{name}' is binned as a number but holds {wrong[:5]}. Fix the rows, make it a category "
-            f"({setting('data.kind', 'category', name)}), or map such values to unknown with "
-            + either("--bad-rows skip.", "fw.data.Table(..., bad_rows='skip').")
+            f"({setting('data.kind', 'category', name)})"
+            + either(
+                ", or map such values to unknown with --bad-rows skip.",
+                ", or map such values to unknown with fw.data.Table(..., bad_rows='skip').",
+                ", or set such values to null.",
+            )
         )

@@ -27,6 +27,11 @@ def clicks_of(staged: StagedFields, name: str, positive: tuple[str, ...]) -> pa.
         return pa.array(positive, pa.string())
     wrong = [value for value in found if value.lower() not in _CLICKS]
     if wrong:
+        if wrong == [name]:
+            raise DataError(
+                f"The header is repeated in {staged.labels[name]:,} rows, as in files that were joined into one. "
+                "Allowed: one header per file. Remove these rows."
+            )
         shown = [int(value) if value.lstrip("-").isdigit() else value for value in wrong[:5]]
         raise DataError(
             f"Label '{name}' holds {shown}. Allowed: 0 and 1. List the values that are clicks, for example "

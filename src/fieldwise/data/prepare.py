@@ -19,7 +19,7 @@ from fieldwise.core.hints import either
 from fieldwise.core.lock import exclusive
 from fieldwise.core.registry import name_of
 from fieldwise.core.schema import Schema
-from fieldwise.core.settings import differing
+from fieldwise.core.settings import check_argument, differing
 from fieldwise.data import SOURCES
 from fieldwise.data.encoder import Encoder, Unparsed, joined
 from fieldwise.data.engines.engine import LABEL, SPLIT, Auto, Engine, Preparation, Progress, StagedFields, field
@@ -51,11 +51,19 @@ def prepare(
     A folder with equal settings is opened without preparing it again; one with other settings is refused. Every engine
     writes the same files. A lock allows one process at a time per folder.
     """
+    check_source(source, split, engine)
     out = Path(out)
     if _is_used(out):
         return _prepare(source, out, split, progress, engine)
     with exclusive(out, outside=True):
         return _prepare(source, out, split, progress, engine)
+
+
+def check_source(source: object, split: object, engine: object) -> None:
+    """Refuses arguments that are no source, split rule or engine."""
+    check_argument(source, Source, "source", "fw.data.Frame(frame=rows, label='click') or fw.data.Table(...)")
+    check_argument(split, (SplitRule, type(None)), "split", "fw.RandomSplit() or fw.TimeSplit(column='time')")
+    check_argument(engine, (Engine, type(None)), "engine", "fw.DuckDB(memory=4096)")
 
 
 def _is_used(out: Path) -> bool:

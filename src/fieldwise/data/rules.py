@@ -25,6 +25,8 @@ from fieldwise.data.times import TIMESTAMP
 Kind = Literal["category", "log-squared", "quantile", "width", "hour", "weekday", "weekend"]
 NOT_A_NUMBER: Final = -(2**62)
 """Bin of text that is not a number: in no vocabulary, so it becomes `unknown`."""
+BRACKETS: Final = "[]"
+"""Separator of text that is a list as Python and JSON write it: ['a', 'b'] or ["a", "b"]."""
 _SPARK_UINT64: Final = pa.decimal128(20, 0)
 
 
@@ -57,7 +59,7 @@ class Rule(Settings):
     """Form of times in text: year-first, day-first, month-first, compact (20240424), seconds, milliseconds or
     microseconds since 1970, or a strptime format such as %d.%m.%Y %H:%M; found from the training rows if not given."""
     separator: str | None = Field(None, min_length=1)
-    """Splits text into several values, which are mean-pooled; lists need no separator."""
+    """Splits text into several values, which are mean-pooled; [] for text such as ['a', 'b']; lists need none."""
     longest: int = Field(16, ge=1, le=1000)
     """Maximum number of values per row, 1 to 1000; the rest of a longer list is dropped."""
 
@@ -80,7 +82,8 @@ class Rule(Settings):
         """Converts multi-valued rows to a list array with at least one entry each; None if rows are single-valued."""
         column = plain(column)
         if self.separator is not None and not is_list(column.type):
-            column = pc.split_pattern(column.cast(pa.string()), self.separator)
+            text = column.cast(pa.string())
+            column = _in_brackets(text) if self.separator == BRACKETS else pc.split_pattern(text, self.separator)
         if not is_list(column.type):
             return None
         none = pa.scalar([None], type=column.type)
@@ -144,6 +147,16 @@ class Rule(Settings):
         return day if self.kind == "weekday" else pc.greater_equal(day, 5).cast(pa.int64())
 
 
+def _in_brackets(text: pa.Array) -> pa.Array:
+    """Splits text such as ['a', 'b'], ["a","b"] or [1, 2]; commas within quotes are part of a value."""
+    inner = pc.replace_substring_regex(text, r"^\s*\[\s*|\s*\]\s*$", "")
+    inner = pc.if_else(pc.equal(inner, ""), pa.scalar(None, pa.string()), inner)
+    quoted = pc.split_pattern_regex(
+        pc.replace_substring_regex(inner, r"^['\"]|['\"]$", ""), r"['\"](?:\s*,\s*|\s+)['\"]"
+    )
+    return pc.if_else(pc.match_substring_regex(inner, r"^['\"]"), quoted, pc.split_pattern_regex(inner, r"\s*,\s*"))
+
+
 def not_numbers(column: pa.Array) -> list[str]:
     """Returns the distinct texts of a column that are not numbers."""
     column = plain(column)
@@ -185,9 +198,14 @@ def plain(column: pa.Array) -> pa.Array:
         return normalize_times(column)
     if is_list(column.type):
         return column
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+    if is_bytes(column.type):
         raise DataError("A column of bytes cannot be a field. Allowed: text, numbers, times, lists. Leave it out.")
     return column.cast(pa.string())
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether values are bytes, of any length or of one fixed size."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:

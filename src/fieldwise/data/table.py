@@ -18,7 +18,7 @@ from fieldwise.data.dataframes import unnamed_index_columns
 from fieldwise.data.files import Format, find, format_of, parquet_columns, parquet_sample, sizes
 from fieldwise.data.json_lines import json_batches, json_schema
 from fieldwise.data.packed import shown
-from fieldwise.data.rules import Rule, is_list, plain
+from fieldwise.data.rules import Rule, is_bytes, is_list, plain
 from fieldwise.data.source import BadRows, Files, MinCount, Source
 from fieldwise.data.text_layout import (
     SAMPLE,
@@ -156,7 +156,7 @@ def choose(
     chosen = [*(only or (name for name in names if name not in index)), *extra]
     kept = tuple(dict.fromkeys(name for name in chosen if name not in left_out))
     if not kept:
-        raise DataError(f"No field is left besides the label '{label}'. Allowed: 1 or more. List columns in data.only.")
+        raise DataError(f"No field is left besides the label '{label}'. Allowed: 1 or more. Give more columns.")
     columns = {name: rule.column for name, rule in fields.items()}
     _check_types({name: sample.schema.field(columns.get(name) or name).type for name in kept})
     return kept
@@ -195,8 +195,9 @@ def _check_types(types: dict[str, pa.DataType]) -> None:
     """Refuses columns that are not text, numbers, times or lists of them."""
     for name, kind in types.items():
         inner = kind.value_type if is_list(kind) or pa.types.is_dictionary(kind) else kind
+        of_pandas = isinstance(inner, pa.BaseExtensionType) and inner.extension_name.startswith("pandas.")
         inner = inner.storage_type if isinstance(inner, pa.BaseExtensionType) else inner
-        if pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner):
+        if of_pandas or pa.types.is_nested(inner) or is_bytes(inner):
             raise DataError(
                 f"Column '{name}' holds {kind}. Allowed: text, numbers, times, and lists of them. "
                 f"Exclude it with {setting('data.ignore', [name])}, or convert it."

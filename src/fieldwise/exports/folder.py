@@ -20,7 +20,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.plain_files import check_regular
 from fieldwise.core.registry import name_of, name_of_class, resolve
 from fieldwise.core.schema import Schema
-from fieldwise.core.settings import validate
+from fieldwise.core.settings import check_argument, validate
 from fieldwise.core.store import FLOAT32, Store
 from fieldwise.core.version import __version__
 from fieldwise.data.encoder import RULES, Encoder, vocabulary_file
@@ -104,6 +104,7 @@ def write_folder(
 def _adopted(model: nn.Module, encoder: Encoder | None, build: Build | None) -> CTRModel | StoredModel:
     if isinstance(model, CTRModel | StoredModel):
         return model
+    check_argument(model, nn.Module, "model", "fw.retrain(...).model")
     if encoder is None or build is None:
         raise SettingsError(
             f"A folder for a {type(model).__name__} needs the fields and the factory of its module. Pass "

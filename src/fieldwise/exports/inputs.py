@@ -23,7 +23,7 @@ from fieldwise.core.records import Record
 from fieldwise.data.convert import integers
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.field_encoder import FieldEncoder
-from fieldwise.data.rules import Rule, not_numbers, numbers_of
+from fieldwise.data.rules import BRACKETS, Rule, not_numbers, numbers_of
 
 Kind = Literal["text", "whole", "number", "time"]
 NULL_WHOLE: Final = -(2**63)
@@ -67,7 +67,7 @@ def inputs_of(encoder: Encoder) -> list[Input]:
 
 def splits_in_graph(field: FieldEncoder) -> bool:
     """Returns whether a field's text is split inside the graph."""
-    return field.several and field.rule.separator is not None and _kind(field) == "text"
+    return field.several and field.rule.separator not in (None, BRACKETS) and _kind(field) == "text"
 
 
 def feeds(encoder: Encoder, rows: Any) -> dict[str, NDArray[Any]]:

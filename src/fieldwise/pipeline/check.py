@@ -93,6 +93,8 @@ def _data_lines(found: Check, source: Source) -> Iterator[str]:
         return
     ignored = [name for name in source.ignore if name not in {column.name for column in found.columns}]
     left_out = [column for column in found.columns if _is_left_out(column)]
+    if found.skipped and "bad_rows" not in given:
+        yield f'# bad_rows = "skip"  # rows that cannot be read: {found.skipped:,}; fix them, or use this line'
     yield "ignore = [  # columns that are no fields"
     yield from (f"    {_value(name)}," for name in ignored)
     yield from (f"    {_value(column.name)},  # {column.kind}: {_comment(column.reason)}" for column in left_out)

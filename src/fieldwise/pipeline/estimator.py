@@ -2,17 +2,19 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fieldwise.core.automatic import AUTO
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.hints import in_estimator
 from fieldwise.core.mask import Mask
-from fieldwise.core.registry import resolve
-from fieldwise.core.settings import Settings
+from fieldwise.core.registry import resolve, unknown
+from fieldwise.core.settings import Settings, check_argument, validate
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.frame import Frame
 from fieldwise.data.prepare import prepare
@@ -38,6 +40,8 @@ except ImportError as error:
         "FieldwiseClassifier needs scikit-learn 1.6 or later. Run: pip install 'fieldwise[sklearn]'."
     ) from error
 
+S = TypeVar("S", bound=Settings)
+
 
 class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier of two classes: trains a full model, searches its widths within a budget, retrains the small one.
@@ -52,7 +56,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
       `build(schema)` that returns an `nn.Module`;
     - `pretrain`, `retrain`: settings of the training of the full and of the compact model;
     - `fields`: rules by column, such as `{"price": fw.Rule(kind="quantile")}`;
-    - `min_count`: values with fewer training rows than this are unknown;
+    - `min_count`: values with fewer training rows than this are unknown; auto chooses it on the validation rows;
     - `valid`: fraction of the rows of each class for early stopping and the search;
     - `random_state`: seed, or a numpy random state; None is 0, so that two fits are equal;
     - `device`: auto, cpu or cuda;
@@ -71,7 +75,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pretrain: Pretrain | None = None,
         retrain: Retrain | None = None,
         fields: dict[str, Any] | None = None,
-        min_count: int = 1,
+        min_count: int | Literal["auto"] = AUTO,
         valid: float = 0.1,
         random_state: Any = None,
         device: Device = "auto",
@@ -150,8 +154,12 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows, label, place = labeled(table.select(kept), labels, train, valid)
         gone = set(table.column_names) - set(kept)
         rules = {name: rule for name, rule in (self.fields or {}).items() if name not in gone}
-        source = Frame(frame=rows, label=label, fields=rules, min_count=self.min_count)
-        return prepare(source, out, ColumnSplit(column=place), (self.watcher or Watcher()).rows)
+        strange = next((name for name in rules if name not in kept and _column_of(rules[name]) is None), None)
+        if strange is not None:
+            raise SettingsError(unknown("fields", strange, table.column_names))
+        with in_estimator():
+            source = Frame(frame=rows, label=label, fields=rules, min_count=self.min_count)
+            return prepare(source, out, ColumnSplit(column=place), (self.watcher or Watcher()).rows)
 
     def _train(self, task: Task) -> tuple[Any, Mask]:
         """The retrained compact model, and its mask; refuses a wrong budget or search before any training."""
@@ -159,12 +167,23 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method = self._named("search", SEARCHES, self.search, "ham")
         budget.limit(task.layout)
         watcher.begin("pretrain", done=False)
-        full = pretrain(task, self.pretrain, watcher=watcher).model
+        full = pretrain(task, self._stage("pretrain", Pretrain), watcher=watcher).model
         task = task.starting_from(full)
         watcher.begin(f"search {budget}", done=False)
         found = search(task, method, budget, watcher=watcher)
         watcher.begin("retrain", done=False)
-        return retrain(task, found.model, self.retrain, watcher=watcher).model, found.mask
+        return retrain(task, found.model, self._stage("retrain", Retrain), watcher=watcher).model, found.mask
+
+    def _stage(self, name: str, cls: type[S]) -> S | None:
+        """Settings of a training, from an object or a dict."""
+        given = getattr(self, name)
+        if given is None or isinstance(given, cls):
+            return given
+        check_argument(given, dict, name, f"fw.{cls.__name__}(epochs=4)")
+        found, problems = validate(cls, given, name)
+        if found is None:
+            raise SettingsError("\n".join(problems))
+        return found
 
     @staticmethod
     def _named(where: str, table: dict[str, str], given: Any, default: str) -> Any:
@@ -178,6 +197,11 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def _column_of(rule: Any) -> str | None:
+    """The raw column that a rule names, as settings or as a dict."""
+    return rule.get("column") if isinstance(rule, dict) else getattr(rule, "column", None)
 
 
 def _loaded(split: Split) -> Split:

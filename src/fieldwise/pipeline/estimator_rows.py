@@ -46,7 +46,7 @@ def varying(table: pa.Table, rows: NDArray[np.int64]) -> list[str]:
 
 
 def _distinct(column: pa.ChunkedArray) -> int:
-    if pa.types.is_nested(column.type):
+    if pa.types.is_nested(column.type) or isinstance(column.type, pa.BaseExtensionType):
         return 2  # lists, or what `prepare` refuses
     return len(column.unique())
 

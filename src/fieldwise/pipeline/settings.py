@@ -185,7 +185,9 @@ def _source(values: Mapping[str, Any], reader: "_Reader", trusted: Trusted, prep
         if "data" not in values:
             return None
         reader = _Reader(values, trusted)  # its problems are not reported
-    return reader.named("data", Source, SOURCES, "planted")  # type: ignore[type-abstract]
+    data = values.get("data")
+    given = isinstance(data, Mapping) and "raw" in data
+    return reader.named("data", Source, SOURCES, "table" if given else "planted")  # type: ignore[type-abstract]
 
 
 class _Reader:

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from fieldwise.core.errors import DataError, TrainingError
 from fieldwise.core.records import Metrics
+from fieldwise.core.settings import check_argument
 from fieldwise.data.batches import Batches
 from fieldwise.data.store import Split
 
@@ -15,6 +16,8 @@ ROWS = 16_384
 
 def evaluate(model: nn.Module, rows: Batches | Split, gate: Tensor | None = None) -> Metrics:
     """AUC and log loss of a model, optionally gated, on rows. Raises if a prediction is not finite."""
+    check_argument(model, nn.Module, "model", "fw.pretrain(task).model")
+    check_argument(rows, (Batches, Split), "rows", "data.test")
     return metrics(*predictions(model, rows, gate))
 
 

@@ -3,7 +3,7 @@
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.settings import check_argument
 from fieldwise.data.batches import Batches
 from fieldwise.data.store import Dataset, Split
 from fieldwise.models.dcnv2 import DCNv2
@@ -46,6 +47,7 @@ class Task(Shown):
     @classmethod
     def of(cls, data: Dataset, model: Model | Build | None = None, seed: int = 0, device: Device = "auto") -> "Task":
         """A task over a dataset's train and valid splits; a model is settings, or a function build(schema)."""
+        check_argument(data, Dataset, "data", "fw.prepare(source, out=...)")
         model = model if model is None or isinstance(model, Model) else model_class(model)()
         return cls(data.schema, data.train, data.valid, model or DCNv2(), seed, device)
 
@@ -114,6 +116,8 @@ class Task(Shown):
 
 def choose_device(name: Device) -> torch.device:
     """The device for a setting; `auto` is CUDA if available."""
+    if name not in get_args(Device):
+        raise SettingsError(f"device = {name!r}. Choose from: {', '.join(get_args(Device))}.")
     if name == "cuda" and not torch.cuda.is_available():
         raise SettingsError("[run] device = 'cuda', but PyTorch sees no CUDA device here. Choose cpu or auto.")
     return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")

@@ -87,7 +87,7 @@ class Check(Shown, Record):
         total, clicks = sum(self.rows.values()), sum(self.clicks.values())
         rows = f"{total:,} rows" + ("" if self.every == 1 else f" (1 of every {self.every})")
         title = f"{self.source}: {rows}, label '{self.label}' ({clicks / max(1, total):.1%} clicks)"
-        skipped = (f"{self.skipped:,} rows cannot be read",) if self.skipped else ()
+        skipped = (f"rows that cannot be read: {self.skipped:,}",) if self.skipped else ()
         return View(title, (*skipped, *self.suspects), HEADS, tuple(column.cells() for column in self.columns))
 
 

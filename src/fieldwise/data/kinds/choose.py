@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fieldwise.core.errors import DataError
+from fieldwise.core.hints import setting
 from fieldwise.data.engines.engine import LABEL, SPLIT, Progress, Staged, StagedFields, Totals, field
 from fieldwise.data.engines.selected import Selected
 from fieldwise.data.kinds.column import Column
@@ -164,5 +165,6 @@ def _selected(given: Candidates, found: dict[str, Found]) -> Chosen:
             places.append(given.places[name])
     if not rules:
         left = ", ".join(f"'{name}' ({one.reason})" for name, one in found.items())
-        raise DataError(f"No column is left as a field: {left}. Allowed: 1 or more. Name columns in data.only.")
+        hint = setting("data.only", list(found)[:1])
+        raise DataError(f"No column is left as a field: {left}. Allowed: 1 or more. Keep a column with {hint}.")
     return Chosen(Selected(given.staged, list(rules.values()), places), rules, found)

@@ -12,7 +12,7 @@ from fieldwise.data.kinds.column import Column
 from fieldwise.data.kinds.numbers import is_heavy_tailed, is_row_number, is_uniform, judge
 from fieldwise.data.kinds.texts import numbers_in, several_in, without_text
 from fieldwise.data.kinds.times import rules_of_times, times_in
-from fieldwise.data.rules import Rule
+from fieldwise.data.rules import BRACKETS, Rule
 
 FoundKind = Literal["category", "number", "time", "list", "unique", "constant", "weight"]
 """The last three are no fields."""
@@ -68,7 +68,8 @@ def infer(column: Column, rows: int, counted: tuple[int, int], is_a_list: bool =
 
 def _of_lists(column: Column, separator: str, parts: int, longest: int) -> Found:
     rule = Rule(separator=separator) if longest <= Rule().longest else Rule(separator=separator, longest=_LONGEST)
-    reason = f"text with several values, separated by {separator!r}: {parts:,} distinct, at most {longest} per row"
+    form = "a list in brackets" if separator == BRACKETS else f"text with several values, separated by {separator!r}"
+    reason = f"{form}: {parts:,} distinct, at most {longest} per row"
     return Found("list", reason, {column.name: rule})
 
 

@@ -1,5 +1,6 @@
 """What may be wrong with a column, in plain words."""
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -35,11 +36,16 @@ def suspects_of(column: Column, found: Found, unknown: float | None) -> tuple[st
         texts.append(f"{unknown:.0%} of the validation rows have values that training rows do not have")
     if has_spaced_numbers(column):
         texts.append("text that is numbers with spaces")
-    if found.kind == "category" and not found.is_inferred and column.distinct > 1 and times_in(column) is not None:
-        texts.append("looks like a time")
+    if found.kind in ("category", "unique") and column.distinct > 1 and _looks_like_times(column):
+        texts.append("looks like a time: for its hour and weekday, set kind and time_format")
     if found.kind == "number" and names.may_be_weight(column.name):
         texts.append("may be a weight of rows: if it is, leave it out")
     return tuple(texts)
+
+
+def _looks_like_times(column: Column) -> bool:
+    """Whether values are times in spite of their kind: set by the user, or digits that are stored as text."""
+    return times_in(replace(column, is_text_file=True)) is not None
 
 
 def _prediction(column: Column) -> Predicted:

@@ -10,12 +10,16 @@ from numpy.typing import NDArray
 
 from fieldwise.data.convert import NUMBER
 from fieldwise.data.kinds.column import Column
+from fieldwise.data.rules import BRACKETS, Rule
 
 SEPARATORS: Final = ("|", ";", ",", " ")
 MIN_LISTS: Final = 0.05
 """Minimum fraction of rows with several values."""
 MAX_PARTS: Final = 0.5
-"""Maximum number of distinct parts, as a fraction of the distinct texts: parts of lists recur in other texts."""
+"""Maximum number of distinct parts, as a fraction of the distinct texts: parts of lists recur in other texts.
+
+In brackets, which show that a text is a list, as a fraction of all parts of all rows.
+"""
 MAX_TEXTS: Final = 0.01
 """Maximum fraction of rows of a number that are other text."""
 _LEADING_ZERO: Final = r"^[-+]?0[0-9]"
@@ -77,6 +81,8 @@ def several_in(column: Column) -> Several | None:
     """Returns the separator of text with several values; None if texts are single values or sentences."""
     if not column.is_text or column.distinct < 3 or has_spaced_numbers(column):
         return None
+    if pc.all(pc.match_substring_regex(column.values, r"^\s*\[.*\]\s*$")).as_py():
+        return _in_brackets(column)
     for separator in SEPARATORS:
         lists = pc.split_pattern(column.values, separator)
         lengths = np.asarray(pc.list_value_length(lists))
@@ -86,5 +92,20 @@ def several_in(column: Column) -> Several | None:
         parts = pc.unique(pc.utf8_trim_whitespace(lists.flatten()))
         ids = separator != " " or pc.all(pc.match_substring_regex(parts, r"^[0-9A-Za-z_]*[0-9][0-9A-Za-z_]*$")).as_py()
         if ids and len(parts) <= MAX_PARTS * column.distinct and column.distinct > 3:
-            return Several(separator, len(parts), int(lengths.max()))
+            return Several(_spaced(column.values, separator), len(parts), int(lengths.max()))
     return None
+
+
+def _in_brackets(column: Column) -> Several | None:
+    """Returns lists in brackets unless their parts are nearly all distinct, as numbers of vectors are."""
+    lists = Rule(separator=BRACKETS, longest=1000).lists(column.values)
+    lengths, parts = np.asarray(pc.list_value_length(lists)), pc.unique(lists.flatten().drop_null())
+    recur = len(parts) <= MAX_PARTS * (lengths * column.counts).sum()
+    return Several(BRACKETS, len(parts), int(lengths.max())) if recur else None
+
+
+def _spaced(texts: pa.Array, separator: str) -> str:
+    """Returns the separator with the space that follows it everywhere, which is not part of the values."""
+    spaced = f"{separator} "
+    marks, followed = (pc.sum(pc.count_substring(texts, one)).as_py() for one in (separator, spaced))
+    return spaced if marks == followed else separator
