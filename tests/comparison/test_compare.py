@@ -17,6 +17,7 @@ from fieldwise.core.settings import override, read_toml
 from fieldwise.data.store import Dataset
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.settings import RunSettings
+from fieldwise.reports.comparison.page_data import comparison_data
 from fieldwise.reports.run.view import open_run
 from tests.command_line import START, cli
 
@@ -64,7 +65,18 @@ def test_every_cell_is_complete_or_says_why_not(finished: Comparison, out: Path)
     assert {(cell.method, cell.budget, cell.state) for cell in failed} == {("mde", "5 columns", "failed")}
     assert all("The smallest it can meet: 6 columns" in (cell.error or "") for cell in failed)
     assert Comparison.model_validate(json.loads((out / "comparison.json").read_text())) == finished
-    assert (out / "comparison.md").read_text().startswith("# Searches compared on planted")
+    text = (out / "comparison.md").read_text()
+    assert text.startswith("# Searches compared on planted")
+    base = finished.without_search
+    assert base is not None
+    assert 0.5 < base.logistic.auc < 1
+    assert text.count(f"| logistic regression |  |  | {base.logistic.auc:.4f} | {base.logistic.log_loss:.4f} |") == 4
+    assert text.count(f"| constant |  |  | 0.5000 | {base.constant.log_loss:.4f} |") == 4
+    page = comparison_data(finished.to_json())
+    assert f"A logistic regression on the same rows has {base.logistic.auc:.4f}." in page["headline"]
+    assert [one["method"] for one in page["others"]] == ["logistic regression", "constant"]
+    old = {name: value for name, value in finished.to_json().items() if name != "without_search"}
+    assert comparison_data(old)["others"] == []
     assert "methods on planted" in (out / "report-planted.html").read_text()
     assert finished.comparisons == 2 * (2 + 3)
     assert {row.method for row in finished.rows if not row.uses_pretrained} == {"mde"}

@@ -88,6 +88,14 @@ def test_counting_in_this_process_and_in_duckdb_makes_the_same_dataset(
     assert contents(prepare(source, tmp_path / "there", split).folder) == contents(here.folder)
 
 
+def test_constant_columns_of_many_rows_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"one": ["x"] * 300, "two": [2013] * 300, "a": list(range(10)) * 30, "click": [0, 1, 1] * 100}
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+    monkeypatch.setattr(expressions, "MAX_LOCAL_ROWS", 0)
+    data = prepare(Table(raw=tmp_path / "a.parquet", label="click"), tmp_path / "out")
+    assert data.info["dropped"] == {"one": "only the value 'x'", "two": "only the value '2013'"}
+
+
 def test_types_of_parquet_are_counted_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(1)
     some = draw.random(500) < 0.1

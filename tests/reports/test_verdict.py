@@ -119,6 +119,14 @@ def test_a_leak_is_named(best: float, says: str, record: RunRecord, baselines: B
     assert line.endswith("look for one that is known only after the click.")
 
 
+def test_a_field_that_may_hold_the_label_is_named_before_anything_is_perfect(
+    record: RunRecord, baselines: BaselineRecord
+) -> None:
+    fields = [field.model_copy(update={"auc": 0.96 if field.name == "city" else 0.6}) for field in baselines.fields]
+    (line,) = verdict.warnings([with_test(record, *SOUND)], with_rows(baselines, fields=fields))
+    assert line.startswith("Test AUC by one field only: 'city' 0.9600. It may hold the label itself (a leak).")
+
+
 def test_noise_is_not_beaten_by_a_regression_that_is_noise_too(record: RunRecord, baselines: BaselineRecord) -> None:
     poor = with_rows(baselines, logistic=baselines.logistic.model_copy(update={"auc": 0.51}), auc_error=0.02)
     lines = verdict.warnings([with_test(record, (0.49, 0.4), (0.49, 0.4), 0.001)], poor)

@@ -2,6 +2,7 @@
 
     settings.toml                          resolved settings
     dataset/                               encoded rows
+    baselines/                             a constant, and a logistic regression
     <model>/seed-0/pretrain/               the full model, shared by all methods
     <model>/<method>/seed-0/...            its own run folder: search, retrain, compact
     comparison.json, comparison.md         every cell, and the statistics over them
@@ -21,11 +22,14 @@ import tomli_w
 from fieldwise.comparison.cells import Unit, Work, failure, job_of
 from fieldwise.comparison.scheduler import outcomes
 from fieldwise.comparison.settings import CompareInput, CompareSettings
+from fieldwise.core.baselines import BaselineRecord
 from fieldwise.core.comparison import CellRecord, Comparison
 from fieldwise.core.files import write_json, write_text
 from fieldwise.core.lock import exclusive
 from fieldwise.core.records import RunRecord, StageRecord
 from fieldwise.core.watcher import Watcher
+from fieldwise.pipeline.baselines import FOLDER as BASELINES
+from fieldwise.pipeline.baselines import baselines
 from fieldwise.pipeline.folder import check_stages, read_record
 from fieldwise.pipeline.stages import dataset_of, write_kinds
 from fieldwise.reports import write
@@ -68,7 +72,8 @@ def compare(
 
 def gather(settings: CompareSettings, out: Path, jobs: int = 1) -> Comparison:
     """The comparison over the cells of a folder; `jobs` is recorded in it."""
-    return summarize(list(_cells(settings, out)), settings.compare.baseline, jobs, settings.values())
+    found = summarize(list(_cells(settings, out)), settings.compare.baseline, jobs, settings.values())
+    return found.model_copy(update={"without_search": read_record(BaselineRecord, out / BASELINES / "record.json")})
 
 
 def _open(settings: CompareSettings, out: Path, watcher: Watcher) -> Work:
@@ -81,6 +86,7 @@ def _open(settings: CompareSettings, out: Path, watcher: Watcher) -> Work:
         check_stages(job_of(settings, out, pair), data)
     write_kinds(data, out)
     write_text(out / "settings.toml", tomli_w.dumps(settings.values()))
+    baselines(data, out, shared.run.device, watcher)
     return Work(settings, out, data.folder)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from fieldwise.core.baselines import BaselineRecord
 from fieldwise.core.display import Shown, View
 from fieldwise.core.records import Record, RunRecord
 
@@ -108,6 +109,8 @@ class Comparison(Shown, Record):
     full: list[Full]
     rows: list[Row]
     cells: list[CellRecord]
+    without_search: BaselineRecord | None = None
+    """A constant and a logistic regression on the same rows; None in comparisons of older versions."""
 
     @property
     def complete(self) -> bool:
@@ -116,7 +119,7 @@ class Comparison(Shown, Record):
 
     def view(self) -> View:
         """One row per model, budget and method, the best test AUC first."""
-        states = [cell.state for cell in self.cells]
+        states, base = [cell.state for cell in self.cells], self.without_search
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         rows = tuple(
             (
@@ -127,7 +130,10 @@ class Comparison(Shown, Record):
         )
         return View(
             f"Comparison: {len(states)} cells, {counts}; baseline {self.baseline}",
-            tuple(f"Full {f.model}: test AUC {f.auc:.4f}, embedding {f.embedding:,.0f}" for f in self.full),
+            (
+                *(f"Full {f.model}: test AUC {f.auc:.4f}, embedding {f.embedding:,.0f}" for f in self.full),
+                *([f"Logistic regression: test AUC {base.logistic.auc:.4f}"] if base else []),
+            ),
             ("model", "budget", "method", "seeds", "test AUC", "embedding", "difference"),
             rows,
         )

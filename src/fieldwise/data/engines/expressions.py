@@ -71,8 +71,10 @@ class EngineRows:
             found = found.order_by(as_number(found.value))
         folder = self._work / "counts"
         self._session.write(found, folder, ordered=ascending)
-        yield from read_batches(folder)
-        shutil.rmtree(folder)
+        try:
+            yield from read_batches(folder)
+        finally:  # also if the caller needs only the first batch
+            shutil.rmtree(folder)
 
     def batches(self, parsed: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
         """Yields all rows in order."""

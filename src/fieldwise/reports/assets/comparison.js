@@ -87,11 +87,12 @@ function significance() {
     { head: "vs. " + data.baseline, ...pick((test) => -test.difference), show: (row) => (row.test ? (row.test.difference < 0 ? "−" : "+") + Math.abs(row.test.difference).toFixed(4) : "–") },
     ...[["t", "t-test p"], ["t_holm", "t-test p, corrected"], ["wilcoxon", "Wilcoxon p"], ["wilcoxon_holm", "Wilcoxon p, corrected"]]
       .map(([key, head]) => ({ head, ...pick((test) => test[key]), show: (row) => (row.test ? p(row.test[key]) : "–") })),
-    { head: "seeds", value: (row) => row.seeds.length },
+    { head: "seeds", value: (row) => row.seeds.length, show: (row) => row.seeds.length || "–" },
     { head: "on the front", value: (row) => (row.front ? 1 : 0), show: (row) => (row.front ? "yes" : "") },
   ];
   if (data.models.length > 1) columns.splice(2, 0, { head: "model", value: (row) => row.model, text: true });
-  table(node, columns, data.rows, { caption: "Significance", mark: (row) => (row.method === data.baseline ? "full" : "") });
+  const others = data.others.map((one) => ({ ...one, budget: "–", model: "–", auc_std: null, seeds: [], front: false, test: null }));
+  table(node, columns, data.rows.concat(others), { caption: "Significance", mark: (row) => (row.method === data.baseline ? "full" : "") });
 }
 
 function heat() {

@@ -49,6 +49,7 @@ def _data(value: Mapping[str, Any]) -> dict[str, Any]:
         "size": stored.BYTES if in_bytes else PARAMETERS,
         "full": [{**full, "size": _size(full, in_bytes)} for full in value["full"]],
         "rows": [{**row, "size": _size(row, in_bytes)} for row in value["rows"]],
+        "others": _others(value.get("without_search")),
         "differences": differences(complete, value["baseline"]),
         "seeds": [
             {
@@ -68,6 +69,14 @@ def _data(value: Mapping[str, Any]) -> dict[str, Any]:
         "versions": first["versions"] if first else {},
         "device": first["device"] if first else "",
     }
+
+
+def _others(base: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Returns the models without embeddings on the same rows; none in comparisons of older versions."""
+    if base is None:
+        return []
+    found = {"logistic regression": base["logistic"], "constant": base["constant"]}
+    return [{"method": name, "auc": one["auc"], "log_loss": one["log_loss"]} for name, one in found.items()]
 
 
 def _size(one: Mapping[str, Any], in_bytes: bool) -> float:
@@ -95,6 +104,8 @@ def _headline(value: Mapping[str, Any]) -> str:
             f"({seeds} seed{'s' * (seeds > 1)}; the full model has {full['auc']:.4f}). "
             + (f"The Pareto front: {_listed(front)}." if front else "The full model is best.")
         )
+    others = _others(value.get("without_search"))
+    sentences += [f"A {one['method']} on the same rows has {one['auc']:.4f}." for one in others[:1]]
     return " ".join(sentences)
 
 

@@ -55,7 +55,7 @@ def summary(comparison: Comparison) -> str:
 
 
 def method_rows(comparison: Comparison, model: str, budget: str) -> Iterable[Cells]:
-    """Yields one table row per method, by decreasing test AUC, and one for the full model."""
+    """Yields one table row per method, by decreasing test AUC, then the full model and models without embeddings."""
     found = [row for row in comparison.rows if (row.model, row.budget) == (model, budget)]
     for row in sorted(found, key=lambda row: -row.auc):
         yield _cells(row)
@@ -65,6 +65,10 @@ def method_rows(comparison: Comparison, model: str, budget: str) -> Iterable[Cel
             name = "full model" if full.store == "float32" else f"full model, {full.store}"
             size, blanks = (f"{full.embedding:,.0f}", _bytes(full.bytes)), ("",) * 7
             yield name, "fresh", len(full.seeds), auc, f"{full.log_loss:.4f}", *size, "", "", "1.00", *blanks
+    if comparison.without_search is not None:
+        base = comparison.without_search
+        for name, metrics in (("logistic regression", base.logistic), ("constant", base.constant)):
+            yield name, "", "", f"{metrics.auc:.4f}", f"{metrics.log_loss:.4f}", *("",) * 12
 
 
 def short(cells: Cells) -> Cells:

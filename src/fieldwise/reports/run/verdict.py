@@ -14,6 +14,8 @@ FEW: Final = 100
 """Fewer rows of one label than this in validation or test cannot be relied on."""
 TOO_GOOD: Final = 0.999
 """A test AUC above this is more often a leak than a success."""
+SUSPICIOUS: Final = 0.95
+"""A field that reaches this test AUC by itself may hold the label, as `check` also says."""
 ROUNDING: Final = 5e-5
 """Differences below this are not visible in four decimals."""
 HEADS: Final = ("model", "test AUC", "log loss", "embedding parameters", "all parameters")
@@ -99,7 +101,7 @@ def warnings(records: Sequence[RunRecord], baselines: BaselineRecord | None) -> 
     lines += _no_better(trained, simple.get("constant"), simple.get("logistic regression"))
     if any(model.auc.value > TOO_GOOD for model in trained):
         return [*lines, _leak([model for model in trained if model.auc.value > TOO_GOOD], baselines)]
-    return [*lines, *_undecided(records)]
+    return [*lines, *_suspicious(baselines), *_undecided(records)]
 
 
 def total(size: Size) -> int:
@@ -173,6 +175,17 @@ def _leak(perfect: Sequence[Judged], baselines: BaselineRecord | None) -> str:
         return f"{start}: look for one that is known only after the click."
     reaches = "by itself reaches" if best.auc > TOO_GOOD else "is the best single field and reaches"
     return f"{start}: '{best.name}' {reaches} AUC {best.auc:.4f}. Leave out what is known only after the click."
+
+
+def _suspicious(baselines: BaselineRecord | None) -> Iterable[str]:
+    """Warns of fields that predict the label by themselves, although no model is perfect."""
+    found = [field for field in (baselines.fields if baselines else []) if field.auc >= SUSPICIOUS]
+    if found:
+        listed = ", ".join(f"'{field.name}' {field.auc:.4f}" for field in sorted(found, key=lambda one: -one.auc))
+        yield (
+            f"Test AUC by one field only: {listed}. It may hold the label itself (a leak). Leave out what is known "
+            "only after the click."
+        )
 
 
 def _undecided(records: Sequence[RunRecord]) -> Iterable[str]:
