@@ -11,8 +11,11 @@ The command needs the libraries (see CONTRIBUTING.md). It replaces the file, and
 import argparse
 import json
 import logging
+import os
+import resource
 import signal
 import sys
+import time
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +34,7 @@ from fieldwise.pruning.folding import exported, fold
 
 STEPS = 30
 PATIENCE = 60
-"""Limit for Torch-Pruning in seconds of CPU time, which other load on the machine does not use up."""
+"""Limit for Torch-Pruning in seconds of CPU time, which other load on the machine does not change."""
 BUDGET = "25%"
 RATES = {("deepctr-torch", "AFN"): 0.0002}
 """Adam's learning rate for models where 0.02 is too high: the logits of the masked AFN reach hundreds, and every
@@ -87,40 +90,53 @@ def masked(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner, mask: Mas
         return run(model, args), logits(model(*args))
 
 
-def _too_long(*_: Any) -> None:
-    raise TimeoutError
-
-
 def torch_pruning(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner) -> str:
-    """Prune the same columns with Torch-Pruning; it cannot empty a table, so such a table keeps one column."""
+    """Prune the same columns with Torch-Pruning, in a fork that ends when its CPU time is used up."""
+    kept, wanted = _never_empty(model, args, pruner)
+    pruner.remove()
+    answer, said = os.pipe()
+    child = os.fork()
+    if child == 0:
+        limit = int(time.process_time()) + PATIENCE
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+        os.write(said, _by_torch_pruning(model, args, kept, wanted).encode())
+        os._exit(0)
+    os.close(said)
+    with os.fdopen(answer) as pipe:
+        found = pipe.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return found or (f"not finished after {PATIENCE} s" if code == -signal.SIGXCPU else f"error (code {code})")
+
+
+Kept = list[tuple[nn.Module, list[int], int]]
+"""Each table, the columns that it keeps, and its width."""
+
+
+def _never_empty(model: nn.Module, args: tuple[Any, ...], pruner: fw.Pruner) -> tuple[Kept, torch.Tensor]:
+    """The columns that tables keep, at least one each because Torch-Pruning cannot empty a table, and the logits."""
+    full = pruner.mask.full
+    mask = Mask(full, tuple(kept or (0,) for kept in pruner.mask.kept))
+    tables = [(site.module, site.kept(mask), full.widths[site.fields[0]]) for site in pruner.tables.sites]
+    return tables, masked(model, args, pruner, mask)[1]
+
+
+def _by_torch_pruning(model: nn.Module, args: tuple[Any, ...], tables: Kept, wanted: torch.Tensor) -> str:
     import torch_pruning as tp
 
-    mask = pruner.mask
-    mask = Mask(mask.full, tuple(kept or (0,) for kept in mask.kept))
-    _, wanted = masked(model, args, pruner, mask)
-    pruner.remove()
-    signal.signal(signal.SIGPROF, _too_long)
-    signal.setitimer(signal.ITIMER_PROF, PATIENCE, 5)  # repeat, because an exception in a finalizer is lost
     try:
         for weight in model.parameters():
             weight.requires_grad_(weight.is_floating_point())
         graph = tp.DependencyGraph()
         graph.build_dependency(model, example_inputs=args, forward_fn=lambda m, given: m(*given))
-        for site in pruner.tables.sites:
-            kept = site.kept(mask)
-            weight = site.module.get_parameter("weight")
-            if weight.shape[1] != mask.full.widths[site.fields[0]]:
+        for table, kept, width in tables:
+            if table.get_parameter("weight").shape[1] != width:
                 continue  # an earlier group already removed it
-            dead = [k for k in range(weight.shape[1]) if k not in kept]
-            graph.get_pruning_group(site.module, tp.prune_embedding_out_channels, idxs=dead).prune()
+            dead = [k for k in range(width) if k not in kept]
+            graph.get_pruning_group(table, tp.prune_embedding_out_channels, idxs=dead).prune()
         with torch.no_grad():
             found = gap(logits(model(*args)), wanted)
-    except TimeoutError:
-        return f"not finished after {PATIENCE} s"
     except Exception as error:
         return f"error ({type(error).__name__})"
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
     return "exact" if found <= 1e-5 else f"wrong by {found:.0e}"
 
 
@@ -138,9 +154,7 @@ def onnx_runtime(folded: nn.Module, call: Example, wanted: torch.Tensor) -> bool
     return True if found < 1e-4 else f"differs by {found:.0e}"
 
 
-def row(
-    library: str, name: str, build: zoo.Builder, onnx: bool, refresh: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def row(library: str, name: str, build: zoo.Builder, refresh: dict[str, Any] | None = None) -> dict[str, Any]:
     """Measure one row of the matrix; with `refresh`, only its sizes and difference."""
     torch.manual_seed(0)
     model, args = build()
@@ -167,8 +181,7 @@ def row(
         folded = fold(small, args)
         with torch.no_grad():
             found["export"] = gap(logits(folded(*args)), wanted) < 1e-5
-        if onnx:
-            found["onnxruntime"] = onnx_runtime(folded, call, wanted)
+        found["onnxruntime"] = onnx_runtime(folded, call, wanted)
     except FieldwiseError as error:
         found["export"] = found["onnxruntime"] = str(error)
     found["torch_pruning"] = torch_pruning(model, args, pruner)
@@ -196,8 +209,8 @@ def measure(given: argparse.Namespace, record: dict[str, Any]) -> int:
         if given.models and name not in given.models:
             continue
         try:
-            before = [r for r in record["rows"] if (r["library"], r["model"]) == (library, name)]
-            found = row(library, name, build, not given.no_onnx, before[0] if before and given.refresh else None)
+            before = [r for r in record["rows"] if (r["library"], r["model"]) == (library, name)] or [{}]
+            found = row(library, name, build, before[0] if given.refresh else None)
         except Exception as error:
             print(f"{library} {name}: {type(error).__name__}: {error}", file=sys.stderr)
             failed += 1
@@ -220,8 +233,7 @@ def main() -> None:
     parser.add_argument("--libraries", nargs="*", default=list(zoo.LIBRARIES), choices=list(zoo.LIBRARIES))
     parser.add_argument("--models", nargs="+", help="names of models; default: all")
     parser.add_argument("--zoo", type=Path, help="path to FuxiCTR's model_zoo folder")
-    parser.add_argument("--no-onnx", action="store_true")
-    parser.add_argument("--refresh", action="store_true", help="repeat only the measurement of sizes and differences")
+    parser.add_argument("--refresh", action="store_true", help="measure only sizes and differences")
     parser.add_argument("--page", type=Path, help="the page to write the table into")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()

@@ -20,6 +20,7 @@ from fieldwise.exports.targets import export_to
 from fieldwise.models.compact import compact
 from fieldwise.models.factory import factory_of
 from fieldwise.models.factory_model import FactoryModel
+from fieldwise.models.stored import stored_bytes
 from fieldwise.pruning.inside import draws
 from fieldwise.pruning.narrow import Scatter
 from tests.fuzz.hostile import sign
@@ -43,6 +44,10 @@ def test_a_model_comes_back_with_the_same_bits(name: str, tmp_path: Path) -> Non
     assert predictor.model.needs == small.needs
     assert predictor.model.layout == small.layout
     assert {path.suffix for path in (tmp_path / "m").iterdir()} <= {".json", ".safetensors"}
+    numbers = stored_bytes(small)
+    there = sum(tensor.nbytes for tensor in load_file(tmp_path / "m" / "model.safetensors").values())
+    tied = small.embedding.table(0).nbytes if name == "tied" and small.layout.widths[0] else 0  # stored twice
+    assert numbers.tables + numbers.first_order + numbers.dense == there - tied
     assert isinstance(predictor.model, FactoryModel)
     again = compact(predictor.model, Mask.all(predictor.model.layout))  # a loaded model can be narrowed too
     assert torch.allclose(again(ids), small(ids), atol=1e-5)

@@ -373,6 +373,7 @@ def test_folding_leaves_no_scatter_between_tables_and_layers() -> None:
         assert not [
             node for node in folded.graph.nodes if "pad" in str(node.target) or "index_select" in str(node.target)
         ]
+        assert not folded.training
         weights = dict(folded.named_parameters())
         assert not [name for name in weights if "." in name]  # a path would take as long as computing a row
         assert sum(map(Tensor.numel, weights.values())) == sum(w.numel() for w in small.parameters())

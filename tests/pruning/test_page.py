@@ -126,7 +126,7 @@ def test_public_models_of_a_library_are_exact(library: str, tmp_path: Path) -> N
     command: list[str | Path] = [
         os.environ["FIELDWISE_INTEROP"],
         ROOT / "benchmarks" / "any_model.py",
-        "--no-onnx",
+        "--refresh",
         "--out",
         out,
     ]

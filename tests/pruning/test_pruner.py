@@ -296,6 +296,20 @@ def test_the_pruner_shows_what_it_found() -> None:
     assert said.splitlines()[-1] == "skipped, width 1: 3 tables, 25 parameters"
 
 
+def test_a_search_that_has_learned_nothing_keeps_nothing() -> None:
+    model, args = shaken(Concat()), (ids(),)
+    for search in (HAM(), SSEDS(), Rounds(rounds=2)):
+        pruner = Pruner(model, args, search, "5 columns", steps=2)
+        assert "kept" not in repr(pruner)
+        with pytest.raises(FieldwiseError, match="has learned nothing: step was not called"):
+            pruner.compact()
+        assert pruner.compact(pruner.mask) is not None
+        pruner.step(lambda: loss_of(model, args))
+        assert "of which it keeps" in repr(pruner)
+        assert pruner.compact() is not None
+        pruner.remove()
+
+
 class Odd(Concat):
     def forward(self, x: Tensor) -> Any:
         return super().forward(x).round().long()

@@ -12,6 +12,7 @@ from fieldwise.core.store import FLOAT32, Store
 from fieldwise.models.factory_model import FactoryModel
 from fieldwise.models.fields import needed_fields
 from fieldwise.models.model import CTRModel, HeadModel, Model, OwnModel
+from fieldwise.pruning.rebuilding import unstored
 from fieldwise.tables.stored import stored_embedding
 
 _TABLES: Final = ("embedding.", "first_order.")
@@ -79,7 +80,8 @@ def store_of(model: CTRModel | StoredModel) -> Store:
 def stored_bytes(model: CTRModel | StoredModel) -> Bytes:
     """Bytes of the tensors of a model, by part; scales count with their tables."""
     if isinstance(model, FactoryModel):
-        whole = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+        kept = {**model.module.state_dict(keep_vars=True), **unstored(model.module)}
+        whole = sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in kept.values()}.values())
         tables, first = sum(weight.nbytes for weight in model.embedding.parameters()), 4 * model.inside.first_order
         return Bytes(tables=tables, first_order=first, dense=whole - tables - first)
     sizes = {name: t.numel() * t.element_size() for name, t in model.state_dict().items()}

@@ -23,6 +23,8 @@ def fold(model: nn.Module, example: Any, kwargs: dict[str, Any] | None = None) -
     assert isinstance(graph, fx.GraphModule)
     Folder(graph).run()
     _lift_weights(graph)
+    for module in graph.modules():
+        module.training = False  # eval() is not defined for exported graphs
     return graph
 
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import torch
@@ -60,6 +60,9 @@ NO_GRADIENT: Final = (
 class Method(ABC):
     """A search over tables, driven one validation batch at a time."""
 
+    learns: ClassVar[bool] = False
+    """Whether its mask means nothing before the first step."""
+
     def __init__(self, tables: Tables, budget: Budget) -> None:
         self.tables, self.layout, self.budget = tables, tables.layout, budget
 
@@ -91,6 +94,8 @@ class Method(ABC):
 
 class ByGate(Method):
     """A gate search: each step updates the gate by the gate's own rule."""
+
+    learns = True
 
     def __init__(self, tables: Tables, budget: Budget, search: Gated, device: torch.device) -> None:
         super().__init__(tables, budget)
@@ -181,6 +186,8 @@ class BySize(Method):
 
 class ByFeeling(Method):
     """SSEDS: scores each column by the mean absolute gradient of its mask over the batches so far."""
+
+    learns = True
 
     def __init__(self, tables: Tables, budget: Budget, device: torch.device) -> None:
         super().__init__(tables, budget)

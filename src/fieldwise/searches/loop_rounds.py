@@ -18,6 +18,8 @@ from fieldwise.searches.rounds import Rounds, increase_per_cost, targets
 class ByRounds(Method):
     """Rounds: prunes in several steps the columns with the least rise in loss per cost; training continues between."""
 
+    learns = True
+
     def __init__(self, tables: Tables, budget: Budget, search: Rounds, steps: int | None, device: torch.device) -> None:
         super().__init__(tables, budget)
         if steps is None or steps < search.rounds:

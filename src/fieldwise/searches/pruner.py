@@ -107,6 +107,10 @@ class Pruner:
             return self._method.values()
 
     @property
+    def _learned_nothing(self) -> bool:
+        return self._method.learns and not self.steps
+
+    @property
     def mask(self) -> Mask:
         """Return the best columns within the budget, by the current state of the search."""
         with self._random():
@@ -118,6 +122,11 @@ class Pruner:
         `pruner.report` lists what became smaller and what did not. With `inplace` the model itself is changed, for
         models that cannot be copied; the pruner then removes its hooks.
         """
+        if mask is None and self._learned_nothing:
+            raise RunError(
+                f"{type(self.search).__name__} has learned nothing: step was not called. Call pruner.step(...) in your "
+                "training loop before compact(), or pass a mask."
+            )
         mask = self.mask if mask is None else mask
         if inplace or not any(isinstance(module, NARROW) for module in self.model.modules()):
             small, self.report = compact(self.model, self._gating, mask, self._example, inplace)
@@ -168,14 +177,16 @@ class Pruner:
         }
 
     def __repr__(self) -> str:
-        """List the tables, and the columns that the search would keep now."""
+        """List the tables, and the columns that the search would keep now, if it has learned."""
         layout, limit = self.tables.layout, self.budget.limit(self.tables.layout)
-        kept = self.mask
+        kept = None if self._learned_nothing else self.mask
         head = (
             f"Pruner of {type(self.model).__name__}: {type(self.search).__name__}, {self.budget} ({limit:,} "
             f"{self.budget.unit}), step {self.steps}; {layout.columns} columns and {layout.params:,} parameters in "
-            f"{len(layout.schema)} fields, of which it keeps {kept.columns} columns and {kept.params:,} parameters"
+            f"{len(layout.schema)} fields"
         )
+        if kept is not None:
+            head += f", of which it keeps {kept.columns} columns and {kept.params:,} parameters"
         return "\n".join([head, *self.tables.lines(kept)])
 
     def _repr_html_(self) -> str:
