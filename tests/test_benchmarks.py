@@ -62,29 +62,3 @@ def test_a_command_that_is_killed_ends_with_the_same_bits(tmp_path: Path) -> Non
     (row,) = json.loads(out.read_text())["rows"]
     assert row["kills"] >= 2
     assert (row["equal"], row["problems"]) == (row["folders"], 0)
-
-
-def test_the_page_of_stored_bytes_compares_what_fits_the_same_bytes(tmp_path: Path) -> None:
-    cells = [
-        ("full", 1.0, "float32", 4000, 0.80),
-        ("full", 1.0, "int8", 1009, 0.80),  # scales may exceed a quarter by 1%
-        ("uniform", 0.25, "float32", 1000, 0.70),
-        ("ham", 0.25, "float32", 1000, 0.75),
-        ("ham", 0.5, "float16", 1000, 0.82),
-        ("ham", 0.5, "float32", 2000, 0.85),
-    ]
-    rows = [
-        {"model": "fm", "seed": seed, "method": method, "fraction": fraction, "store": store, "bytes": size,
-         "numbers": 9, "auc": auc + 0.001 * seed * (method == "ham"), "valid": auc}
-        for method, fraction, store, size, auc in cells
-        for seed in range(3)
-    ]  # fmt: skip
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = subprocess.run(
-        [sys.executable, BENCHMARKS / "stored_bytes_page.py", path], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    quarter = next(line for line in done.stdout.splitlines() if "1/4" in line)
-    assert "| full, int8 | 0.8000 | ham, float16, 0.5 of the numbers | 0.8210 | +0.0210 |" in quarter
-    assert "1/8" not in done.stdout

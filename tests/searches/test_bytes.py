@@ -7,15 +7,18 @@ import torch
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import BudgetError
 from fieldwise.core.mask import Mask
-from fieldwise.core.schema import Layout
+from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.store import Store
 from fieldwise.data.store import Dataset
-from fieldwise.models.compact import compact
+from fieldwise.models.compact import compact, widened
 from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.model import HeadModel, Model
 from fieldwise.models.stored import stored, stored_bytes
 from fieldwise.searches import HAM, SEARCHES
+from fieldwise.searches.magnitude import Magnitude
 from fieldwise.searches.rounds import Rounds, loss_increase
 from fieldwise.searches.search import search
+from fieldwise.searches.total import tables_budget
 from fieldwise.searches.uniform import Uniform
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import evaluate
@@ -43,8 +46,7 @@ def test_every_search_counts_what_is_stored_per_id(name: str, start_fm: Task) ->
     assert found.mask.first_order is not None
     spent = int(costs[kept].sum())
     assert spent <= limit
-    if name != "rounds":  # dropped columns do not return, even if they would fit at the end
-        assert costs[~kept].min() > limit - spent
+    assert costs[~kept].min() > limit - spent
     assert found.model.linear == found.mask.linear
     assert stored_bytes(stored(found.model, Store("int8"))).per_id == spent
     if name in KEEPS_ALL and name != "race":
@@ -95,7 +97,7 @@ def test_the_loss_increase_of_first_order_weights(start_fm: Task) -> None:
     assert evaluate(model, start_fm.valid, gate).log_loss > evaluate(model, start_fm.valid).log_loss
 
 
-@pytest.mark.parametrize("settings", [HAM(epochs=2, batch=256), Rounds(rounds=3, batch=256), Uniform()])
+@pytest.mark.parametrize("settings", [HAM(epochs=2, batch=256), Rounds(rounds=3, batch=256), Uniform(), Magnitude()])
 def test_a_total_counts_the_dense_layers_of_the_compact_model(settings: object, start_fm: Task) -> None:
     full = stored_bytes(stored(start_fm.starting_model(), Store("int8")))
     amount = (full.per_id + full.dense) // 2
@@ -104,9 +106,36 @@ def test_a_total_counts_the_dense_layers_of_the_compact_model(settings: object, 
     assert str(found.budget) == f"{amount} bytes int8 total"
     assert sizes.per_id + sizes.dense <= amount
     assert sizes.dense < full.dense
-    costs = Budget.bytes(1, "int8").costs(start_fm.layout, start_fm.linear)
-    inputs = 4 * 16 * 16  # the first column of a field adds inputs to the MLP
-    assert sizes.per_id + sizes.dense > 0.98 * amount - costs.max() - inputs
+    fits = tables_budget(start_fm.model, start_fm.schema, found.budget).fits
+    kept = found.mask.over(start_fm.linear)
+    assert fits is not None
+    for place in np.flatnonzero(~kept):
+        more = kept | (np.arange(len(kept)) == place)
+        assert not fits(Mask.of(start_fm.layout, more, start_fm.linear)), "one more column would fit"
+
+
+def test_columns_return_with_the_weights_that_they_had(settings: Model, schema: Schema) -> None:
+    start = settings.new(schema)
+    assert isinstance(start, HeadModel)
+    draw = np.random.default_rng(0)
+    first = (1, 0, 1, 0) if start.linear else None
+    kept = tuple(tuple(k for k in range(w) if draw.random() < 0.5) for w in start.layout.widths)
+    mask = Mask(start.layout, ((), *kept[1:]), first)
+    wider = Mask(start.layout, ((0,), *(tuple(sorted({*own, w - 1})) for own, w in zip(
+        kept[1:], start.layout.widths[1:], strict=True
+    ))), first and (1, 1, 1, 0))  # fmt: skip
+    small = compact(start, mask)
+    with torch.no_grad():
+        for weight in small.parameters():
+            weight.add_(1)
+    large = widened(small, start, mask, wider)
+    places = tuple(tuple(map(columns.index, own)) for columns, own in zip(wider.kept, mask.kept, strict=True))
+    again = compact(large, Mask(wider.layout, places, first))
+    for name, weight in again.state_dict().items():
+        assert torch.equal(weight, small.state_dict()[name]), name
+    assert torch.equal(large.embedding.table(0), start.embedding.table(0)[:, [0]])
+    if large.first_order and start.first_order:
+        assert torch.equal(large.first_order.table(1), start.first_order.table(1))
 
 
 def test_totals_that_cannot_be_met(start_fm: Task) -> None:

@@ -1,5 +1,6 @@
 """Retraining towards a store: rounding with straight-through gradients, and evaluations of what will be stored."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from fieldwise.searches.uniform import Uniform
 from fieldwise.tables.rounding import rounding
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import evaluate
+from fieldwise.train.plan import early_stop
 from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain, stored_for
 from fieldwise.train.task import Task
 
@@ -54,15 +56,23 @@ def test_a_rounded_training_follows_below_8_bits(small: tuple[Task, CTRModel], m
     task, model = small
     fitted: list[int] = []
     monkeypatch.setattr("fieldwise.tables.rounding.RoundedRows.fit", lambda self: fitted.append(1))
+    patiences: list[int] = []
+
+    def stop(patience: int) -> Callable[[list[Epoch]], bool]:
+        patiences.append(patience)
+        return early_stop(patience)
+
+    monkeypatch.setattr("fieldwise.train.stages.early_stop", stop)
 
     def rounds(store: str, rounded: bool | None = None) -> bool:
         fitted.clear()
-        history = retrain(task, model, Retrain(store=Store.parse(store), rounded=rounded, **QUICK)).history
+        history = retrain(task, model, Retrain(store=Store.parse(store), rounded=rounded, patience=3, **QUICK)).history
         assert [epoch.epoch for epoch in history] == list(range(len(history)))
         assert (len(history) > QUICK["epochs"] + 1) == bool(fitted)
         return bool(fitted)
 
     assert rounds("int4")
+    assert patiences == [3, 6]  # the first epochs with rounding are often worse than none
     assert not rounds("int4", False)
     assert not rounds("int8")
     assert rounds("int8", True)

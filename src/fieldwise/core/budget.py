@@ -162,9 +162,10 @@ class Budget:
         least = min(int(costs[s]) * min(w, self.align) for s, w in zip(layout.starts, layout.widths, strict=False) if w)
         limit = self.amount_of(self.full(layout, linear))
         if limit > full:
+            where = f" in {self.store}" if self.unit == "bytes" else ""
             raise BudgetError(
-                f"Budget of {self} ({limit} {self.unit}) is above the full size of {full} {self.unit}. "
-                f"Allowed: 1 to {full}. Choose a smaller budget or a wider model."
+                f"Budget of {self} ({limit} {self.unit}) is above the full size of {full} {self.unit}{where}. "
+                f"Allowed: {least} to {full}. Choose a smaller budget or a wider model."
             )
         if limit < least:
             what = "column" if self.align == 1 else f"{self.align} columns of a field"

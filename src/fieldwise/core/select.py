@@ -1,5 +1,7 @@
 """From scores to a mask: the last step of every scoring method."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -36,7 +38,7 @@ def select(scores: ArrayLike, layout: Layout, budget: BudgetInput, linear: Layou
     while low < high:  # the largest cost whose mask also fits
         middle = (low + high + 1) // 2
         low, high = (middle, high) if budget.fits(chosen.within(middle)) else (low, middle - 1)
-    return chosen.within(low)
+    return chosen.filled(chosen.within(low), budget.fits)
 
 
 class _Choice:
@@ -71,6 +73,22 @@ class _Choice:
                 kept[group] = True
                 room -= self._sizes[place]
         return Mask.of(self._layout, kept, self._linear)
+
+    def filled(self, mask: Mask, fits: Callable[[Mask], bool]) -> Mask:
+        """The mask with each further column that fits, best first."""
+        kept, full = mask.over(self._linear), set[int]()
+        for place in self._order:
+            field, group = self._fields[place], self._groups[place]
+            if kept[group[0]] or field in full:
+                continue
+            more = kept.copy()
+            more[group] = True
+            found = Mask.of(self._layout, more, self._linear)
+            if fits(found):
+                kept, mask = more, found
+            else:
+                full.add(field)  # its other columns cost the same
+        return mask
 
 
 def _numbers(scores: ArrayLike, count: int) -> NDArray[np.float64]:

@@ -50,6 +50,30 @@ def compact(model: M, mask: Mask, drop_first_order: bool = False) -> M:
     return cast(M, small.to(device).train(model.training))
 
 
+def widened(model: HeadModel, start: HeadModel, mask: Mask, wider: Mask) -> HeadModel:
+    """A copy of a compact model with the columns of a wider mask; `start` has the weights of those it lacks."""
+    large = compact(start, wider)
+    places = (tuple(map(columns.index, kept)) for columns, kept in zip(wider.kept, mask.kept, strict=True))
+    inner = Mask(wider.layout, tuple(places), mask.first_order)
+    with torch.no_grad():
+        for j, width in enumerate(mask.widths):
+            if width:
+                large.embedding.table(j)[:, list(inner.kept[j])] = model.embedding.table(j)
+        if model.first_order and large.first_order and model.linear:
+            for j in (j for j, width in enumerate(model.linear.widths) if width):
+                large.first_order.table(j).copy_(model.first_order.table(j))
+        slices, old = large.head.slices(inner), model.head.state_dict()
+        for name, weight in large.head.state_dict().items():
+            weight[_at(weight, slices.get(name, {}))] = old[name]
+    return large
+
+
+def _at(weight: Tensor, axes: dict[int, Tensor]) -> tuple[Tensor, ...]:
+    """Indices of the entries that the axes name, and of all along other axes."""
+    each = [axes[axis] if axis in axes else torch.arange(size) for axis, size in enumerate(weight.shape)]
+    return tuple(torch.meshgrid(*each, indexing="ij")) if each else ()
+
+
 def _both(one: Layout, other: Layout) -> Layout:
     """The first-order weights that two layouts have."""
     return Layout(one.schema, tuple(min(pair) for pair in zip(one.widths, other.widths, strict=True)))

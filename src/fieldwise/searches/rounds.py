@@ -25,8 +25,8 @@ from fieldwise.core.schema import Layout
 from fieldwise.core.select import select
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batches
-from fieldwise.models.compact import compact
-from fieldwise.models.model import CTRModel
+from fieldwise.models.compact import compact, widened
+from fieldwise.models.model import CTRModel, HeadModel
 from fieldwise.searches.search import SearchResult, finish
 from fieldwise.searches.trained import TrainedSearch
 from fieldwise.tables.row_factored import row_factored
@@ -47,7 +47,9 @@ class Rounds(TrainedSearch):
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Prune and train alternately. The last round ends with pruning, because retraining follows."""
         model, history = task.starting_model(), list[Epoch]()
-        mask = Mask.all(model.layout)
+        start, counted = model, budget.counted(model.linear)
+        last_scores = np.zeros(len(budget.costs(model.layout, counted)))
+        mask = Mask.of(model.layout, np.ones(len(last_scores)), counted)
         bound = budget.fixed(mask.full, model.linear)
         for place, target in enumerate(targets(bound, mask, self.rounds, model.linear)):
             if place:
@@ -57,8 +59,12 @@ class Rounds(TrainedSearch):
             costs = bound.costs(layout, linear)
             scores = increase_per_cost(loss_increase(model, task.valid, len(costs)), costs)
             within = replace(bound, amount=target, fits=bound.fits if last else None).within(layout, linear)
+            last_scores[np.flatnonzero(mask.over(counted))] = scores
             inner = select(scores, layout, within, linear)
             mask, model = mask.then(inner), compact(model, inner)
+        if budget.unit == "bytes" and isinstance(model, HeadModel) and isinstance(start, HeadModel):
+            wider = _filled(mask, last_scores, bound, start.linear)
+            mask, model = wider, widened(model, start, mask, wider)
         steps = self.epochs * (self.rounds - 1) * math.ceil(len(task.train) / chosen(self.batch))
         return finish(task, budget, mask, model.eval(), history=history, steps=steps)
 
@@ -75,6 +81,14 @@ class Rounds(TrainedSearch):
             place=place,
         )
         return fit(model, task, self.training(), plan, folder, watcher)
+
+
+def _filled(mask: Mask, scores: NDArray[np.float64], bound: Budget, linear: Layout | None) -> Mask:
+    """The mask with the dropped columns that still fit, best first by their last scores."""
+    kept = mask.over(bound.counted(linear))
+    top = 1 + np.abs(scores).max()
+    found = select(np.where(kept, 2 * top + scores, scores), mask.full, bound, linear)
+    return found if found.over(bound.counted(linear))[kept].all() else mask
 
 
 def targets(bound: Budget, full: Mask, rounds: int, linear: Layout | None = None) -> list[int]:

@@ -37,7 +37,7 @@ class SearchResult(Shown):
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.budget.total:
+        if not self.budget.total and self.budget.fits is None:  # else `search` checks all bytes
             cost = int(self.budget.costs(self.mask.layout, self.model.linear).sum())
             limit = self.budget.limit(self.mask.full, self.model.settings.linear(self.mask.full.schema))
             assert cost <= limit, f"{cost} is over the budget of {self.budget}"

@@ -29,8 +29,8 @@ from fieldwise.train.plan import Training, TrainingPlan, early_stop
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.task import Task, check_trained
 
-ROUNDED_RATE: Final = 0.3
-"""Fraction of the learning rate in a training that rounds tables; at the full rate it ends worse."""
+ROUNDED_PATIENCE: Final = 2
+"""Factor of the patience in a training that rounds tables: its first epochs are often worse than none."""
 
 
 class Pretrain(Training):
@@ -50,7 +50,7 @@ class Retrain(Training):
     that of a budget in bytes, else float32. Evaluations and early stopping look at the stored model."""
     rounded: bool | None = None
     """Whether a second training follows that rounds tables as they will be stored, with straight-through gradients and
-    0.3 times the learning rate; by default below 8 bits."""
+    twice the patience; by default below 8 bits."""
     drop_first_order: bool = False
     """Whether to also drop the first-order weights of fields without columns; predictions then ignore those fields."""
 
@@ -142,9 +142,9 @@ def retrain(
     rounds = store.bits < 8 if settings.rounded is None else settings.rounded and store.is_integer
     history = _retrain(small, task, settings, store, folder / "plain" if folder and rounds else folder, watcher)
     if rounds:  # first without: a training that rounds from the start ends worse
-        slower = settings.model_copy(update={"learning_rate": ROUNDED_RATE * settings.learning_rate})
+        longer = settings.model_copy(update={"patience": ROUNDED_PATIENCE * chosen(settings.patience)})
         with rounding(_trained_tables(small), store) as rounded:
-            after = _retrain(small, task, slower, store, folder / "rounded" if folder else None, watcher, rounded)
+            after = _retrain(small, task, longer, store, folder / "rounded" if folder else None, watcher, rounded)
         last = len(history) - 1
         history += [epoch.model_copy(update={"epoch": last + epoch.epoch}) for epoch in after[1:]]
     return Trained(_in(store, small.eval()), history)
