@@ -62,7 +62,7 @@ def test_a_flag_that_changes_the_method_drops_the_old_method_s_settings(tmp_path
         (["run", "--source", "movielens-1m", "--raw", "OTHER"], "holds no ratings.dat"),
         (["run", "--source", "movielens-1m"], "[data] raw"),
         (["run", "rows.csv"], "'rows.csv' is no settings file. Look at a table with `fieldwise check rows.csv --label"),
-        (["run", "--raw", "no.csv"], "[data] label is missing. Set it."),
+        (["run", "--raw", "no.csv"], "[data] label is missing. Set it with --set data.label=VALUE."),
         (["run", "--raw", "no.csv", "--label", "a"], "'no.csv' does not exist"),
         (["run", "--budget", "0", *FAST], "above 0"),
         (["run", "--budget", "999", *FAST], "above the full size of 24 columns"),

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.hints import either
 from fieldwise.core.plain_files import DEPTH, check_plain, read_text
 from fieldwise.core.registry import Trusted, unknown
 
@@ -62,7 +63,8 @@ def _sentence(cls: type[BaseModel], problem: Values, where: str) -> str:
                 cls = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else cls
         return unknown(".".join([where, *path[:-1]]), path[-1], cls.model_fields)
     if problem["type"] == "missing":
-        return f"[{where}] {'.'.join(path)} is missing. Set it."
+        key = ".".join(path)
+        return f"[{where}] {key} is missing. Set it{either(f' with --set {where}.{key}=VALUE', '')}."
     what = problem["msg"].removeprefix("Value error, ")
     return f"[{where}] {'.'.join(path)} = {problem['input']!r:.200}: {what[0].lower()}{what[1:].rstrip('.')}."
 
