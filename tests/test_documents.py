@@ -143,7 +143,7 @@ def test_every_settings_file_runs(file: Path, raw_files: dict[str, str], tmp_pat
 
 
 COMPARISONS = [path for path, values in FILES.items() if "compare" in values]
-UNTRAINED = ("magnitude", "magnitude-rms", "mde", "random", "sseds", "uniform")
+UNTRAINED = ("elimination", "magnitude", "magnitude-rms", "mde", "random", "sseds", "uniform")
 
 
 @pytest.mark.parametrize("file", COMPARISONS, ids=lambda p: p.stem)

@@ -20,6 +20,7 @@ from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.stored import stored
 from fieldwise.pruning.sites import find
 from fieldwise.searches import HAM, SEARCHES, SamGS
+from fieldwise.searches.elimination import Elimination
 from fieldwise.searches.gated import Gated
 from fieldwise.searches.pruner import Pruner
 from fieldwise.searches.random import Random
@@ -30,7 +31,20 @@ from fieldwise.searches.uniform import Uniform
 from tests.pruning import modules
 from tests.pruning.modules import CASES, ROWS, WIDTH, Concat, Machine, Normed, ids, loss_of, shaken
 
-IN_LOOP = ("ham", "ham-p", "magnitude", "mde", "random", "rounds", "sam", "sam-gs", "sam-sigmoid", "sseds", "uniform")
+IN_LOOP = (
+    "elimination",
+    "ham",
+    "ham-p",
+    "magnitude",
+    "mde",
+    "random",
+    "rounds",
+    "sam",
+    "sam-gs",
+    "sam-sigmoid",
+    "sseds",
+    "uniform",
+)
 
 
 def search_of(name: str) -> Search:
@@ -133,6 +147,18 @@ def test_sseds_sums_absolute_gradients() -> None:
     )
 
 
+def test_elimination_sums_the_products_of_each_rows_derivatives() -> None:
+    model, batches = shaken(Concat()).eval(), [ids(5), ids(3)]
+    pruner = Pruner(model, (batches[0],), Elimination(), "5 columns")
+    for x in batches:
+        pruner.step(lambda x=x: loss_of(model, (x,)))  # type: ignore[misc]
+    each = [gate_gradient(model, (row[None],), torch.ones(3 * WIDTH)) for x in batches for row in x]
+    rows, found = torch.stack(each).double(), pruner.state_dict()["method"]
+    assert int(found["rows"]) == 8
+    torch.testing.assert_close(found["gradient"], rows.sum(0), rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(found["curvature.0"], rows.T @ rows, rtol=1e-5, atol=1e-8)
+
+
 def test_rounds_sees_each_rows_own_derivative() -> None:
     model, x = shaken(Concat()).eval(), ids(5)
     pruner = Pruner(model, (x,), Rounds(rounds=2), "5 columns", steps=4)
@@ -154,7 +180,7 @@ def test_rounds_prunes_in_rounds_and_trains_under_what_is_left() -> None:
         Pruner(Concat(), args, Rounds())
 
 
-@pytest.mark.parametrize("name", ["ham", "ham-p", "sseds", "rounds"])
+@pytest.mark.parametrize("name", ["ham", "ham-p", "sseds", "rounds", "elimination"])
 def test_a_step_touches_nothing_but_the_gate(name: str) -> None:
     model, args = shaken(Normed()), (ids(),)
     model.norm.eval()  # a user may freeze some modules
@@ -193,7 +219,7 @@ def test_training_sees_the_draw_and_evaluation_the_mean() -> None:
     torch.testing.assert_close(seen[-1], full)
 
 
-@pytest.mark.parametrize("name", ["ham", "ham-p", "sam-gs", "rounds", "random", "sseds"])
+@pytest.mark.parametrize("name", ["ham", "ham-p", "sam-gs", "rounds", "random", "sseds", "elimination"])
 def test_a_search_resumes_where_it_was_stored(name: str) -> None:
     args = (ids(),)
     whole = Pruner(shaken(Concat()), args, search_of(name), "5 columns", steps=6)

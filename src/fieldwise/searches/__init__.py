@@ -7,6 +7,7 @@ from fieldwise.gates import GATES
 
 if TYPE_CHECKING:
     from fieldwise.searches.autodim import AutoDim as AutoDim
+    from fieldwise.searches.elimination import Elimination as Elimination
     from fieldwise.searches.gated import Gated, HardGated
     from fieldwise.searches.magnitude import Magnitude as Magnitude
     from fieldwise.searches.mde import MDE as MDE
@@ -34,6 +35,7 @@ SEARCHES: Final = dict(
         {
             **_OF_GATES,
             "autodim": "fieldwise.searches.autodim:AutoDim",
+            "elimination": "fieldwise.searches.elimination:Elimination",
             "magnitude": "fieldwise.searches.magnitude:Magnitude",
             "mde": "fieldwise.searches.mde:MDE",
             "optembed": "fieldwise.searches.optembed:OptEmbed",

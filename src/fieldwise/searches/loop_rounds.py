@@ -10,8 +10,9 @@ from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.select import select
 from fieldwise.pruning.gating import Gating
-from fieldwise.pruning.sites import Site, Tables
+from fieldwise.pruning.sites import Tables
 from fieldwise.searches.loop_methods import Loss, Method, Values
+from fieldwise.searches.loop_slopes import row_slopes
 from fieldwise.searches.rounds import Rounds, increase_per_cost, targets
 
 
@@ -37,17 +38,8 @@ class ByRounds(Method):
 
     def step(self, gating: Gating, loss: Loss) -> Tensor:
         """Add the derivatives of one batch; prune at the end of a round."""
-        leaves: list[tuple[Site, Tensor]] = []
-        factors = self._vector().split(self.layout.widths)
-
-        def change(site: Site, output: Tensor) -> Tensor:
-            leaf = (output.detach() * site.cut(factors).to(output.device, output.dtype)).requires_grad_()
-            leaves.append((site, leaf))
-            return leaf
-
-        with gating.changed(change):
-            value, grads = loss.gradients(lambda: [leaf for _, leaf in leaves])
-        self._add(leaves, grads)
+        value, felt = row_slopes(gating, loss, self.layout, self._vector())
+        self._add(felt)
         self._steps += 1
         round_ = next((k for k, end in enumerate(self._ends) if int(self._steps) == end), None)
         if round_ is not None:
@@ -55,22 +47,7 @@ class ByRounds(Method):
             self._rise.zero_()
         return value
 
-    def _add(self, leaves: list[tuple[Site, Tensor]], grads: list[Tensor | None]) -> None:
-        """Add derivatives per row (the first axis of outputs), summed over all places that read the table."""
-        felt: dict[tuple[int, int], Tensor] = {}
-        for (site, leaf), grad in zip(leaves, grads, strict=True):
-            if grad is None or not leaf.numel():
-                continue
-            rows = (
-                (grad.double() * leaf.detach().double()).flatten(1, -2).sum(1)
-                if leaf.dim() > 2
-                else grad.double() * leaf.detach()
-            )
-            for field, part in zip(
-                site.fields, rows.split([self.layout.widths[j] for j in site.fields], 1), strict=True
-            ):
-                key = (field, len(part))
-                felt[key] = felt[key] + part if key in felt else part
+    def _add(self, felt: dict[tuple[int, int], Tensor]) -> None:
         starts = self.layout.starts
         for (field, rows_of), part in felt.items():
             added = part.square().sum(0) * (rows_of / 2) - part.sum(0)  # the loss is a mean over rows

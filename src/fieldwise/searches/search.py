@@ -138,8 +138,8 @@ def check_network(settings: Search, model: Model) -> None:
             continue
         raise SettingsError(
             f"[search] {type(inner).__name__} {inner.own_network}: it needs a model of the library, got a "
-            "factory's. Choose a gate (ham, sam, sam-sigmoid, sam-gs, ham-p), or sseds, rounds, race, magnitude, mde, "
-            "uniform, random."
+            "factory's. Choose a gate (ham, sam, sam-sigmoid, sam-gs, ham-p), or elimination, sseds, rounds, race, "
+            "magnitude, mde, uniform, random."
         )
 
 

@@ -1,0 +1,106 @@
+"""Elimination of columns, against slow references and cases by hand."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from fieldwise.core.errors import TrainingError
+from fieldwise.core.schema import Schema
+from fieldwise.searches import elimination
+from fieldwise.searches.elimination import Elimination, expansion, groups_of, ranks
+from fieldwise.searches.search import search
+from fieldwise.train.task import Task
+
+Floats = elimination.Floats
+
+
+def drawn(columns: int, seed: int = 0) -> tuple[Floats, Floats]:
+    random = np.random.default_rng(seed)
+    slopes = random.normal(size=(200, columns)) @ random.normal(size=(columns, columns))
+    return slopes.mean(0), slopes.T @ slopes / 200
+
+
+def reference(gradient: Floats, curvature: Floats, costs: Floats, ridge: float) -> list[int]:
+    """The order of removal, with the minimum over every remaining set solved anew."""
+    count = len(gradient)
+    lifted = curvature + ridge * curvature.diagonal().mean() * np.eye(count)
+
+    def lowest(kept: list[int]) -> float:
+        wanted = (lifted.sum(1) - gradient)[kept]
+        return float(-wanted @ np.linalg.solve(lifted[np.ix_(kept, kept)], wanted) / 2) if kept else 0.0
+
+    kept, order = list(range(count)), []
+    while kept:
+        now = lowest(kept)
+        rises = [(lowest([k for k in kept if k != gone]) - now) / costs[gone] for gone in kept]
+        order.append(kept.pop(int(np.argmin(rises))))
+    return order
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_go_as_if_every_minimum_were_solved_anew(seed: int) -> None:
+    gradient, curvature = drawn(9, seed)
+    costs = np.array([1, 1, 1, 5, 5, 5, 2, 2, 9])
+    found = ranks(gradient, [curvature], costs, [np.arange(9)], 0.01)
+    assert np.argsort(found).tolist() == reference(gradient, curvature, costs.astype(float), 0.01)
+
+
+def test_fields_apart_go_as_one_if_they_share_no_curvature() -> None:
+    (first, one), (second, two) = drawn(4, 1), drawn(3, 2)
+    joint = np.zeros((7, 7))
+    joint[:4, :4], joint[4:, 4:] = one, two
+    gradient, costs = np.concatenate([first, second]), np.array([1, 1, 1, 1, 3, 3, 3])
+    apart = ranks(gradient, [one, two], costs, [np.arange(4), np.arange(4, 7)], 0.01)
+    assert apart.tolist() == ranks(gradient, [joint], costs, [np.arange(7)], 0.01).tolist()
+
+
+def test_of_two_equal_columns_one_is_kept() -> None:
+    """Each can replace the other, so the first goes early and the second late; single scores would drop both."""
+    slopes = np.random.default_rng(0).normal(size=(500, 3)) * [2.0, 2.0, 0.8]
+    slopes[:, 1] = slopes[:, 0]
+    found = ranks(np.zeros(3), [slopes.T @ slopes / 500], np.ones(3, dtype=np.int64), [np.arange(3)], 1e-6)
+    assert sorted(found[:2].tolist()) == [0, 2]
+
+
+def test_the_expansion_is_summed_row_by_row(start: Task) -> None:
+    model, count = start.starting_model().eval(), start.layout.columns
+    gradient, (curvature,) = expansion(model, start.valid, count, groups_of(start.layout))
+    ids, labels = torch.from_numpy(start.valid_rows.ids), torch.from_numpy(start.valid_rows.labels).float()
+    rows = []
+    for row in range(len(labels)):
+        mask = torch.ones(count, requires_grad=True)
+        loss = functional.binary_cross_entropy_with_logits(model(ids[row : row + 1], mask), labels[row : row + 1])
+        rows.append(torch.autograd.grad(loss, mask)[0].double())
+    slopes = torch.stack(rows).numpy()
+    assert gradient == pytest.approx(slopes.mean(0), rel=1e-4, abs=1e-7)
+    assert curvature == pytest.approx(slopes.T @ slopes / len(slopes), rel=1e-4, abs=1e-7)
+
+
+def test_many_columns_are_eliminated_field_by_field(start: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elimination, "JOINT", 5)
+    groups = groups_of(start.layout, Schema.of(**dict.fromkeys(start.schema.names, 2)).layout(1))
+    owners = np.concatenate([start.layout.owners, np.arange(len(start.schema))])
+    assert [set(owners[group]) for group in groups] == [{j} for j in range(len(start.schema))]
+    found = search(start, Elimination(), "4 columns")
+    assert found.mask.columns == 4
+
+
+def test_an_empty_column_goes_first(start: Task) -> None:
+    model = start.starting_model()
+    with torch.no_grad():
+        model.embedding.table(0)[:, 2] = 0
+    groups = groups_of(start.layout)
+    gradient, curvature = expansion(model, start.valid, start.layout.columns, groups)
+    found = ranks(gradient, curvature, np.ones(start.layout.columns, dtype=np.int64), groups, 1e-9)
+    assert found[2] == 0
+
+
+def test_a_model_without_any_slope_still_has_an_order() -> None:
+    found = ranks(np.zeros(3), [np.zeros((3, 3))], np.ones(3, dtype=np.int64), [np.arange(3)], 0.01)
+    assert sorted(found.tolist()) == [0, 1, 2]
+
+
+def test_a_model_that_diverged_is_refused() -> None:
+    with pytest.raises(TrainingError, match=r"not finite.*diverged"):
+        ranks(np.array([np.nan]), [np.ones((1, 1))], np.ones(1, dtype=np.int64), [np.arange(1)], 0.01)
