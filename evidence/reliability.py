@@ -81,6 +81,7 @@ def kills(found: dict[str, Any]) -> list[str]:
 TABLES: Final[dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]]] = {
     "fuzz": ("fuzz", fuzz),
     "mutations": ("fuzz", mutations),
+    "factory": ("fuzz-factory", fuzz),
     "before": ("fuzz-before", before),
     "kills": ("kills", kills),
 }
