@@ -57,6 +57,7 @@ def inside(case: Case, tables: Path) -> dict[str, Any]:
     from fieldwise.data.store import Split
     from fieldwise.models import MODELS
     from fieldwise.tables.optimizer import Optimizer
+    from fieldwise.tables.rate import Rate
     from fieldwise.train import checkpoint
     from fieldwise.train.stages import Pretrain
 
@@ -84,7 +85,7 @@ def inside(case: Case, tables: Path) -> dict[str, Any]:
     flat = [t.flatten() for name, t in sorted(kept.items()) if name.startswith("model.embedding.tables")]
     np.save(tables, torch.cat(flat).numpy())
     return {
-        "by_rows": not Optimizer(task.new_model(), settings.optimizer, 1e-3, case.batch).same_shapes,
+        "by_rows": not Optimizer(task.new_model(), settings.optimizer, Rate(1e-3), case.batch).same_shapes,
         "epoch_s": statistics.median(epoch.seconds for epoch in history[2:] or history[1:]),
         "auc": history[-1].auc,
         "log_loss": history[-1].log_loss,

@@ -18,6 +18,7 @@ from fieldwise.tables.adam_catchup import BETA1, BETA2, REACH, Missed
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.lookup import Distinct, whole_table
 from fieldwise.tables.optimizer import Optimizer
+from fieldwise.tables.rate import WARM, Rate
 from fieldwise.tables.sparse_optimizers import RowwiseAdagrad, SparseAdam
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain, pretrain
@@ -31,11 +32,11 @@ PLAIN = Pretrain(batch=256, epochs=8, patience=8, learning_rate=0.05, regularity
 class Pair:
     """The same weights with torch's dense Adam and with ours, with the same skewed reads and gradients."""
 
-    def __init__(self) -> None:
-        start = torch.randn(ROWS, WIDTH) * 0.01
+    def __init__(self, rate: Rate = Rate(1e-3)) -> None:  # noqa: B008 (frozen)
+        start, self.rate, self._step = torch.randn(ROWS, WIDTH) * 0.01, rate, 0
         self.start, self.dense, self.ours = start, nn.Parameter(start.clone()), nn.Parameter(start.clone())
         self._adam = torch.optim.Adam([self.dense], lr=1e-3)
-        self.rows = SparseAdam([self.ours], 1e-3, Distinct())
+        self.rows = SparseAdam([self.ours], self.rate, Distinct())
         self._target = torch.randn(ROWS, WIDTH)
         self._scale = 10 ** (-3 * torch.rand(ROWS, 1))  # gradients of very different sizes
         self.reads = torch.zeros(ROWS, dtype=torch.int64)
@@ -47,14 +48,18 @@ class Pair:
         rows = (ROWS ** torch.rand(BATCH, 1)).int() - 1  # Zipf: a row's frequency is proportional to 1 / its number
         self.reads += torch.bincount(rows.flatten(), minlength=ROWS)
         self._adam.zero_grad()
+        self._adam.param_groups[0]["lr"] = self.rate.at(self._step)
+        self._step += 1
         self._loss(self.dense[rows], rows).backward()
         self._adam.step()
         self._loss(self.rows.read(rows, keep=True).at_places(), rows).backward()
         self.rows.step()
 
 
-def test_after_1000_steps_every_row_is_where_dense_adam_has_it() -> None:
-    pair = Pair()
+@pytest.mark.parametrize(("rate", "bound"), [(Rate(1e-3), 1e-3), (Rate(1e-3, steps=1_000), 0.1)])
+def test_after_1000_steps_every_row_is_where_dense_adam_has_it(rate: Rate, bound: float) -> None:
+    """Where the rate turns from rising to falling, the mean of its missed values is off."""
+    pair = Pair(rate)
     for _ in range(1_000):
         pair.step()
     pair.rows.settle()
@@ -63,7 +68,8 @@ def test_after_1000_steps_every_row_is_where_dense_adam_has_it() -> None:
     for least, most in ((1, 1), (2, 5), (6, 50), (51, 10**9)):
         some = (pair.reads >= least) & (pair.reads <= most)
         assert some.sum() > 50, "rows of this frequency are there"
-        assert (off[some] / way[some]).max() < 1e-3
+        assert (off[some] / way[some]).max() < bound
+        assert (off[some] / way[some]).median() < 1e-3
     assert (pair.reads == 0).any()
     assert torch.equal(pair.ours[pair.reads == 0], pair.start[pair.reads == 0]), "rows never read do not move"
 
@@ -109,7 +115,7 @@ def test_the_missed_steps_in_closed_form_are_their_sum() -> None:
 
 def test_row_wise_adagrad_divides_by_the_root_of_summed_mean_squares() -> None:
     table = nn.Parameter(torch.zeros(3, 2))
-    rows = RowwiseAdagrad([table], 0.1, Distinct())
+    rows = RowwiseAdagrad([table], Rate(0.1), Distinct())
     for _ in range(2):
         found = rows.read(torch.tensor([[2], [0], [2]], dtype=torch.int32), keep=True).at_places()
         found.mul(torch.tensor([3.0, 4.0])).sum().backward()
@@ -128,7 +134,7 @@ def all_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("all_large")
 def test_a_training_by_rows_goes_the_way_of_a_dense_one(task: Task) -> None:
-    assert Optimizer(task.new_model(), "adam", 1e-3, 512).same_shapes is False
+    assert Optimizer(task.new_model(), "adam", Rate(1e-3), 512).same_shapes is False
     sparse = pretrain(task, PLAIN)
     dense = pretrain(task, PLAIN.model_copy(update={"optimizer": "dense-adam"}))
     for ours, other in zip(sparse.history[1:], dense.history[1:], strict=True):
@@ -168,7 +174,7 @@ def test_a_search_by_rows_finds_what_a_dense_one_finds(task: Task) -> None:
 def test_after_training_a_model_reads_its_tables_plainly() -> None:
     model = DeepFM(width=4).build(Schema.of(user=50, item=30).layout(4))
     embeddings = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
-    moving = Optimizer(model, "rowwise-adagrad", 1e-3, batch=8)
+    moving = Optimizer(model, "rowwise-adagrad", Rate(1e-3), batch=8)
     with moving.reading():
         assert all(embedding.reader is not whole_table for embedding in embeddings)
     assert all(embedding.reader is whole_table for embedding in embeddings)
@@ -182,7 +188,7 @@ def test_tables_of_one_stacking_are_moved_together_whatever_is_read_between() ->
     for method in ("adam", "dense-adam"):
         torch.manual_seed(0)
         model = FM().build(*layouts)
-        moving = Optimizer(model, method, 1e-2, batch=2)
+        moving = Optimizer(model, method, Rate(1e-2), batch=2)
         assert moving.same_shapes == (method == "dense-adam")
         with moving.reading():
             for rows in ids.split(10):
@@ -192,3 +198,33 @@ def test_tables_of_one_stacking_are_moved_together_whatever_is_read_between() ->
         moved.append(model.state_dict())
     for name, weight in moved[0].items():
         torch.testing.assert_close(weight, moved[1][name], rtol=1e-3, atol=1e-5)
+
+
+def test_a_rate_rises_then_falls_to_zero() -> None:
+    rate = Rate(0.4, steps=200)
+    found = [rate.at(step) for step in range(201)]
+    assert found[0] == pytest.approx(0.4 / (200 * WARM + 1))
+    assert found[100] == pytest.approx(0.2)
+    assert found[200] == 0
+    assert max(found) == max(found[9:12])
+    assert rate.of(torch.arange(201.0)).tolist() == pytest.approx(found)
+    assert Rate(0.4).of(torch.arange(3.0)).tolist() == pytest.approx([Rate(0.4).at(7)] * 3)
+    assert rate.times(0.5).at(100) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("large", [0, 2])
+def test_tables_have_a_rate_of_their_own(task: Task, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step of Adam moves every weight with a gradient by its rate, whatever the gradient."""
+    monkeypatch.setattr(optimizer, "LARGE", {"cpu": large})
+    model = task.new_model()
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    moving = Optimizer(model, "adam", Rate(1e-3, steps=10), batch=2, table_rate=5.0)
+    with moving.reading():
+        moving.at(0)
+        model(torch.from_numpy(task.train_rows.ids[:2])).sum().backward()
+        moving.step()
+    wanted = Rate(1e-3, steps=10).at(0)
+    for name, weight in model.named_parameters():
+        way = (weight.detach() - before[name]).abs().max()
+        factor = 5 if name.startswith(("embedding", "first_order")) else 1
+        assert float(way) == pytest.approx(factor * wanted, rel=0.01), name

@@ -51,6 +51,20 @@ def test_a_recorded_search_is_the_plain_one(on_gpu: Task, monkeypatch: pytest.Mo
 
 
 @pytest.mark.gpu
+def test_a_recorded_step_reads_the_rate_of_its_step(on_gpu: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = on_gpu.starting_from(pretrain(on_gpu, FAST).model)
+    small = search(task, Uniform(), Budget.percent(50)).model
+    settings = Retrain(batch=512, epochs=3, learning_rate=0.02, schedule="decay", table_rate=4)
+    recorded = retrain(task, small, settings)
+    monkeypatch.setattr(loop, "Captured", lambda step: step)
+    for (loss, auc, _), (other_loss, other_auc, _) in zip(
+        numbers(recorded)[1:], numbers(retrain(task, small, settings))[1:], strict=True
+    ):
+        assert loss == pytest.approx(other_loss, rel=1e-4)
+        assert auc == pytest.approx(other_auc, abs=1e-3)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("store", ["int4", "int4 row"])
 def test_a_recorded_rounded_retraining_is_the_plain_one(
     on_gpu: Task, monkeypatch: pytest.MonkeyPatch, store: str

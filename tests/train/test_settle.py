@@ -16,6 +16,7 @@ from fieldwise.models.model import CTRModel, Model
 from fieldwise.tables import optimizer
 from fieldwise.tables.lookup import Distinct
 from fieldwise.tables.optimizer import Method
+from fieldwise.tables.rate import Rate
 from fieldwise.tables.sparse_optimizers import SparseAdam
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Pretrain, pretrain
@@ -81,7 +82,7 @@ def test_only_the_rows_named_are_settled_and_later_steps_push_them_once(share: f
     tables = [[nn.Parameter(torch.randn(400, width) * 0.01) for width in (3, 1)]]
     tables.append([nn.Parameter(table.detach().clone()) for table in tables[0]])
     known = torch.randperm(400)[: int(400 * share)].int()
-    once, often = (SparseAdam(some, 1e-2, Distinct()) for some in tables)
+    once, often = (SparseAdam(some, Rate(1e-2), Distinct()) for some in tables)
     for step in range(40):
         reads = known[torch.randint(len(known), (12, 1))]
         for rows in (once, often):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.lookup import Distinct, Found, Reader, whole_table
+from fieldwise.tables.rate import Rate
 from fieldwise.tables.sparse_optimizers import RowwiseAdagrad, SparseAdam, SparseOptimizer
 from fieldwise.tables.state import Tensors, named, optimizer_tensors, restore_optimizer, under
 
@@ -23,10 +24,19 @@ LARGE: Final = {"cpu": 2, "cuda": 64}
 class Optimizer:
     """Adam for a model's weights, with row-wise reads and updates of large tables.
 
-    With `dense`, every table counts as small: for losses with a gradient in every row.
+    With `dense`, every table counts as small: for losses with a gradient in every row. `table_rate` multiplies the
+    learning rate of tables and first-order weights. If the rate decays, `at` must be called before each step.
     """
 
-    def __init__(self, model: nn.Module, method: Method, learning_rate: float, batch: int, dense: bool = False) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        method: Method,
+        rate: Rate,
+        batch: int,
+        dense: bool = False,
+        table_rate: float = 1.0,
+    ) -> None:
         self._modules = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
         self._rows: list[SparseOptimizer] = []
         self._place: dict[nn.Parameter, tuple[SparseOptimizer, int]] = {}
@@ -34,16 +44,26 @@ class Optimizer:
         for tables, places in _stackings(self._modules):
             large = len(tables[0]) > LARGE[tables[0].device.type] * batch * places
             if method == "rowwise-adagrad":
-                rows: SparseOptimizer = RowwiseAdagrad(tables, learning_rate, distinct)
+                rows: SparseOptimizer = RowwiseAdagrad(tables, rate.times(table_rate), distinct)
             elif method == "adam" and large and not dense:
-                rows = SparseAdam(tables, learning_rate, distinct)
+                rows = SparseAdam(tables, rate.times(table_rate), distinct)
             else:
                 continue
             self._rows.append(rows)
             self._place |= {table: (rows, place) for place, table in enumerate(tables)}
         self._dense = [weight for weight in model.parameters() if weight not in self._place]
         on_gpu = any(weight.is_cuda for weight in self._dense)
-        self._adam = torch.optim.Adam(self._dense, lr=learning_rate, fused=True, capturable=on_gpu)
+        self._rates, groups = [rate], [self._dense]
+        if table_rate != 1:
+            inside = _tables(model)
+            self._rates.append(rate.times(table_rate))
+            groups = [[w for w in self._dense if w not in inside], [w for w in self._dense if w in inside]]
+        tops = [_tensor(r.top, self._dense[0].device) if on_gpu and rate.steps else r.top for r in self._rates]
+        self._adam = torch.optim.Adam(
+            [{"params": group, "lr": top} for group, top in zip(groups, tops, strict=True)],
+            fused=True,
+            capturable=on_gpu,
+        )
 
     @property
     def same_shapes(self) -> bool:
@@ -77,6 +97,16 @@ class Optimizer:
         for weight in self._dense:  # zero_grad has profiling overhead at every step
             weight.grad = None
 
+    def at(self, step: int) -> None:
+        """Set the rate of a step, from 0; outside of the step itself, which a GPU may replay."""
+        for rate, group in zip(self._rates, self._adam.param_groups, strict=True):
+            if rate.steps is None:
+                continue
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate.at(step))
+            else:
+                group["lr"] = rate.at(step)
+
     def step(self) -> None:
         """Update all weights by the gradients of the last backward pass."""
         self._adam.step()
@@ -100,6 +130,16 @@ class Optimizer:
         restore_optimizer(self._adam, under("adam", tensors))
         for place, rows in enumerate(self._rows):
             rows.restore(under(f"rows.{place}", tensors))
+
+
+def _tables(model: nn.Module) -> set[nn.Parameter]:
+    """The weights of tables, ours or torch's."""
+    kinds = (FieldEmbedding, nn.Embedding, nn.EmbeddingBag)
+    return {weight for module in model.modules() if isinstance(module, kinds) for weight in module.parameters()}
+
+
+def _tensor(value: float, device: torch.device) -> Tensor:
+    return torch.tensor(value, device=device)
 
 
 def _stackings(modules: list[FieldEmbedding]) -> Iterator[tuple[list[nn.Parameter], int]]:

@@ -17,6 +17,7 @@ from torch.optim.adam import adam
 
 from fieldwise.tables.adam_catchup import BETA1, BETA2, EPSILON, REACH, SETTLED, Missed
 from fieldwise.tables.lookup import Distinct, Found
+from fieldwise.tables.rate import Rate
 from fieldwise.tables.state import Tensors
 
 CHUNK: Final = {"cpu": 2**14, "cuda": 2**20}
@@ -39,8 +40,8 @@ class _Open:
 class SparseOptimizer(ABC):
     """Large tables that stack the same fields: row i of each belongs to the same id."""
 
-    def __init__(self, tables: Sequence[nn.Parameter], learning_rate: float, distinct: Distinct) -> None:
-        self._tables, self._rate = [table.detach() for table in tables], learning_rate  # shares memory with the tables
+    def __init__(self, tables: Sequence[nn.Parameter], rate: Rate, distinct: Distinct) -> None:
+        self._tables, self._rate = [table.detach() for table in tables], rate  # shares memory with the tables
         self._distinct = distinct
         self._step = 0
         self._open: _Open | None = None
@@ -67,6 +68,11 @@ class SparseOptimizer(ABC):
             grad = torch.zeros_like(weights) if weights.grad is None else weights.grad
             self._move((weights.detach(), *others), grad)
         self._put(known.rows, known.states)
+
+    @property
+    def _present_rate(self) -> float:
+        """The rate of the step that is being taken."""
+        return self._rate.at(self._step - 1)
 
     @abstractmethod
     def settle(self, rows: slice = EVERY) -> None:
@@ -96,8 +102,8 @@ class SparseOptimizer(ABC):
 class SparseAdam(SparseOptimizer):
     """Adam with the updates of dense Adam: a row catches up on missed steps when it is next read."""
 
-    def __init__(self, tables: Sequence[nn.Parameter], learning_rate: float, distinct: Distinct) -> None:
-        super().__init__(tables, learning_rate, distinct)
+    def __init__(self, tables: Sequence[nn.Parameter], rate: Rate, distinct: Distinct) -> None:
+        super().__init__(tables, rate, distinct)
         rows, device = len(tables[0]), tables[0].device
         self._moments = [(torch.zeros_like(table), torch.zeros_like(table)) for table in self._tables]
         self._last = torch.zeros(rows, dtype=torch.int32, device=device)  # 0: never updated
@@ -117,15 +123,23 @@ class SparseAdam(SparseOptimizer):
         missed = self._step - last
         places = torch.where(missed < REACH, missed, REACH + last.clamp(max=SETTLED))
         weight_a, point_a, weight_b, point_b = self._present_points().index_select(0, places).t().unsqueeze(2)  # (n, 1)
+        rates, top = (None, self._rate.top) if self._rate.steps is None else (self._mean_rates(last, missed), 1.0)
         missed = missed.unsqueeze(1).float()
         decay_first, decay_second = (torch.exp(missed * math.log(beta)) for beta in (BETA1, BETA2))  # faster than pow
         for weights, first, second in states:
             root = second.sqrt()
             push = weight_a / (root + EPSILON * point_a)
             push += weight_b / (root + EPSILON * point_b)
-            weights.addcmul_(push, first, value=-self._rate)
+            weights.addcmul_(push * rates if rates is not None else push, first, value=-top)
             first.mul_(decay_first)
             second.mul_(decay_second)
+
+    def _mean_rates(self, last: Tensor, missed: Tensor) -> Tensor:
+        """Mean rate (n, 1) of the steps that each row missed, which push it by falling powers of the first beta."""
+        count = missed.clamp(min=1).double()
+        power = BETA1**count
+        mean = 1 / (1 - BETA1) - count * power / (1 - power)  # of a geometric distribution, cut after `count`
+        return self._rate.of(last + mean - 1).float().unsqueeze(1)
 
     def _present_points(self) -> Tensor:
         """Quadrature points by missed steps, then by last step, (REACH + last steps, 4)."""
@@ -141,8 +155,8 @@ class SparseAdam(SparseOptimizer):
     def _move(self, state: State, grad: Tensor) -> None:
         weights, first, second = state
         done = torch.tensor(float(self._step - 1), device=weights.device)
-        adam([weights], [grad], [first], [second], [], [done], fused=True, lr=self._rate, beta1=BETA1, beta2=BETA2,
-             eps=EPSILON, weight_decay=0, amsgrad=False, maximize=False)  # fmt: skip
+        adam([weights], [grad], [first], [second], [], [done], fused=True, lr=self._present_rate, beta1=BETA1,
+             beta2=BETA2, eps=EPSILON, weight_decay=0, amsgrad=False, maximize=False)  # fmt: skip
 
     def _put(self, rows: Tensor, states: list[State]) -> None:
         for table, moments, state in zip(self._tables, self._moments, states, strict=True):
@@ -186,8 +200,8 @@ class SparseAdam(SparseOptimizer):
 class RowwiseAdagrad(SparseOptimizer):
     """Row-wise Adagrad: one number per row, the sum of its mean squared gradients."""
 
-    def __init__(self, tables: Sequence[nn.Parameter], learning_rate: float, distinct: Distinct) -> None:
-        super().__init__(tables, learning_rate, distinct)
+    def __init__(self, tables: Sequence[nn.Parameter], rate: Rate, distinct: Distinct) -> None:
+        super().__init__(tables, rate, distinct)
         self._sums = [torch.zeros(len(table), device=table.device) for table in tables]
 
     def settle(self, rows: slice = EVERY) -> None:
@@ -200,7 +214,7 @@ class RowwiseAdagrad(SparseOptimizer):
     def _move(self, state: State, grad: Tensor) -> None:
         weights, sums = state
         sums += grad.square().mean(1)
-        weights.addcdiv_(grad, sums.sqrt().add_(EPSILON).unsqueeze(1).expand_as(grad), value=-self._rate)
+        weights.addcdiv_(grad, sums.sqrt().add_(EPSILON).unsqueeze(1).expand_as(grad), value=-self._present_rate)
 
     def _put(self, rows: Tensor, states: list[State]) -> None:
         for table, all_sums, (weights, sums) in zip(self._tables, self._sums, states, strict=True):

@@ -16,6 +16,7 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
 from fieldwise.models.factory_model import FactoryModel
 from fieldwise.tables.optimizer import Optimizer
+from fieldwise.tables.rate import Rate
 from fieldwise.tables.state import Tensors, named, under
 from fieldwise.tables.threads import step_threads
 from fieldwise.train import checkpoint
@@ -96,9 +97,10 @@ class _Work:
     ) -> None:
         self._model, self._task, self._settings = model, task, settings
         self._plan, self._watcher, self._diverged = plan, watcher, diverged
-        self.optimizer = Optimizer(
-            model, settings.optimizer, settings.learning_rate, chosen(settings.batch), dense=plan.every_row
-        )
+        self._epoch_steps = math.ceil(len(task.train) / chosen(settings.batch))
+        rate = Rate(settings.learning_rate, settings.epochs * self._epoch_steps if plan.decays else None)
+        batch = chosen(settings.batch)
+        self.optimizer = Optimizer(model, settings.optimizer, rate, batch, plan.every_row, plan.table_rate)
         captured = plan.same_steps and self.optimizer.same_shapes and task.torch_device.type == "cuda"
         self._step = Captured(self._plain_step) if captured else self._plain_step
 
@@ -106,7 +108,7 @@ class _Work:
         """Train for one pass over the training rows; returns the mean loss without the penalty."""
         task, plan, size = self._task, self._plan, chosen(self._settings.batch)
         self._model.train()
-        steps = math.ceil(len(task.train) / size)
+        steps = self._epoch_steps
         losses = torch.zeros(steps, device=task.torch_device)
         valid = task.valid.endless(size)
         check, done = CHECK_EVERY[task.torch_device.type], 0
@@ -120,6 +122,7 @@ class _Work:
                 if plan.valid_step:
                     other = next(valid)
                     inputs += [other.ids, other.labels]
+                self.optimizer.at((number - 1) * steps + step)
                 losses[step] = self._step(*inputs)
                 done = step + 1
                 plan.after_step(self.optimizer)

@@ -98,6 +98,10 @@ class TrainingPlan:
     """Whether all steps run the same kernels on the same tensors, so that a GPU can capture and replay one."""
     beside: Stateful | None = None
     """Further state to store in checkpoints."""
+    decays: bool = False
+    """Whether the learning rate falls to zero over all epochs."""
+    table_rate: float = 1.0
+    """Learning rate of tables and first-order weights, in multiples of the others'."""
     place: int = 0
     """Index among consecutive trainings of this stage; each has its own random numbers."""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -45,6 +45,11 @@ class Retrain(Training):
 
     distil: float = Field(0.5, ge=0, le=1)
     """Weight of the full model's predictions in the labels, in [0, 1]; 0, as in the paper: clicks only."""
+    schedule: Literal["constant", "decay"] = "constant"
+    """constant: the learning rate stays, until early stopping; decay: it rises for 5% of the steps and falls to zero in
+    `epochs` epochs, which all run."""
+    table_rate: float = Field(1.0, gt=0)
+    """Learning rate of tables and first-order weights, in multiples of `learning_rate`; above 0."""
     store: StoreText | None = None
     """Stored type of tables and first-order weights: float32, float16, int8, int4, 'int8 row' or 'int4 row'. By default
     that of a budget in bytes, else float32. Evaluations and early stopping look at the stored model."""
@@ -169,10 +174,12 @@ def _retrain(
         stage="retrain",
         forward=row_factored(small),
         evaluate=lambda: evaluate(_in(store, small), task.valid),
-        stop=early_stop(chosen(settings.patience)),
+        stop=(lambda _: False) if settings.schedule == "decay" else early_stop(chosen(settings.patience)),
         keep_best=True,
         look=fit_scales,
         same_steps=small.same_steps,
+        decays=settings.schedule == "decay",
+        table_rate=settings.table_rate,
         place=int(bool(rounded)),
     )
     return fit(small, task, settings, plan, folder, watcher)
