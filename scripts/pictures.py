@@ -1,6 +1,6 @@
 """Take the pictures of docs/images from the pages of a run and of a comparison; needs Chromium and playwright.
 
-    fieldwise run settings/movielens-1m.toml --raw ml-1m.zip --seed 0 --seed 1 --device cpu --out runs/movielens
+    fieldwise run settings/movielens-1m.toml --raw ml-1m.zip --seed 0 --device cpu --out runs/movielens
     fieldwise pretrain settings/movielens-1m.toml --raw ml-1m.zip --out runs/plain --device cpu \
         --set pretrain.regularity.strength=0
     fieldwise report runs/movielens --against runs/plain
@@ -19,7 +19,9 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 TOP: Final = {"width": 1400, "height": 1560}
 """Size of a picture of the beginning of a page."""
-RUN: Final = {"run.png": None, "run-search.png": "#dynamics", "run-cosines.png": "#cosines"}
+RUN: Final = {
+    "run.png": None, "run-widths.png": "#widths", "run-search.png": "#dynamics", "run-cosines.png": "#cosines",
+}  # fmt: skip
 """Pictures of a run, each the beginning of the page or one of its sections."""
 COMPARISON: Final = {"comparison.png": None}
 
