@@ -62,3 +62,21 @@ def test_a_command_that_is_killed_ends_with_the_same_bits(tmp_path: Path) -> Non
     (row,) = json.loads(out.read_text())["rows"]
     assert row["kills"] >= 2
     assert (row["equal"], row["problems"]) == (row["folders"], 0)
+
+
+def test_robust_pairs_by_seed_and_averages_over_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    robust = import_module("robust")
+
+    def row(data: str, seed: int, method: str, schedule: str, auc: float) -> dict[str, object]:
+        unit = [data, "fm", seed]
+        return {"unit": unit, "method": method, "schedule": schedule, "fraction": 0.25, "auc": auc, "cost": 0.5}
+
+    rows = [row("a", seed, "uniform", "constant", 0.7 + seed / 100) for seed in (0, 1)]
+    rows += [row("a", seed, "ham", "decay", 0.71 + seed / 100) for seed in (0, 1, 2)]  # seed 2 has no partner
+    rows += [row("b", 0, "uniform", "constant", 0.6), row("b", 0, "ham", "decay", 0.59)]
+    found = robust.summary([*rows, {**row("a", 0, "full", "", 0.9), "fraction": 1.0}])
+    assert found == [
+        "ham, decay: +0.0000, above in 1 of 2 cells, worst -0.0100, cost 0.50 trainings",
+        "uniform, constant: +0.0000, above in 0 of 2 cells, worst +0.0000, cost 0.50 trainings",
+    ]

@@ -1,0 +1,186 @@
+"""Measures searches and retrainings over several datasets at equal parameters: accuracy beside cost.
+
+    python benchmarks/robust.py runs/criteo runs/avazu --out runs/robust.jsonl --jobs 20 --device cuda --minutes 8
+    python benchmarks/robust.py --out runs/robust.jsonl
+
+Datasets are folders of `fieldwise prepare`. A unit is a dataset, a model and a seed: it pretrains once, and for every
+fraction of the parameters and every search it retrains the result with each schedule. Each unit appends its rows to the
+output when it ends, and the same command skips what is there. At the end, and alone if no dataset is given, a summary:
+per search and schedule the difference of test AUC to `uniform` with the constant schedule, paired by seed; the cost is
+seconds of search and retraining over those of pretraining.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
+FRACTIONS: Final = (0.25, 0.125, 0.03)
+METHODS: Final = ("uniform", "elimination", "ham")
+SCHEDULES: Final = {
+    "constant": {},
+    "decay": {"schedule": "decay", "epochs": 3, "learning_rate": 4e-3, "table_rate": 4.0},
+}
+BASELINE: Final = ("uniform", "constant")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One dataset, model and seed."""
+
+    dataset: Path
+    model: str
+    seed: int
+    device: str
+    fractions: tuple[float, ...]
+    methods: tuple[str, ...]
+    schedules: tuple[str, ...]
+
+    @property
+    def key(self) -> list[Any]:
+        """What tells units apart in the output."""
+        return [self.dataset.name, self.model, self.seed]
+
+
+def rows_of(unit: Unit) -> list[dict[str, Any]]:
+    """Trains and measures a unit."""
+    import torch
+
+    from fieldwise.core.budget import Budget
+    from fieldwise.core.registry import resolve
+    from fieldwise.data.store import Dataset
+    from fieldwise.models import MODELS as KNOWN
+    from fieldwise.searches import SEARCHES
+    from fieldwise.searches.search import search
+    from fieldwise.train.evaluate import evaluate
+    from fieldwise.train.stages import Retrain, Trained, pretrain, retrain
+    from fieldwise.train.task import Task
+
+    torch.set_num_threads(1)
+    data = Dataset.open(unit.dataset)
+    task = Task.of(data, resolve("model", KNOWN, unit.model)(), unit.seed, unit.device)  # type: ignore[arg-type]
+    first = pretrain(task)
+    task, rows = task.starting_from(first.model), list[dict[str, Any]]()
+
+    def add(method: str, fraction: float, schedule: str, trained: Trained[Any], seconds: float, **more: object) -> None:
+        test = evaluate(trained.model, data.test)
+        rows.append(
+            {
+                "unit": unit.key,
+                "method": method,
+                "fraction": fraction,
+                "schedule": schedule,
+                "auc": test.auc,
+                "log_loss": test.log_loss,
+                "valid": [round(epoch.auc, 5) for epoch in trained.history],
+                "epochs": len(trained.history) - 1,
+                "seconds": seconds,
+                **more,
+            }
+        )
+
+    add("full", 1.0, "", first, first.seconds)
+    for fraction in unit.fractions:
+        for method in unit.methods:
+            found = search(task, resolve("search", SEARCHES, method)(), Budget.percent(100 * fraction))
+            for schedule in unit.schedules:
+                trained = retrain(task, found.model, Retrain(**SCHEDULES[schedule]))
+                cost = (found.seconds + trained.seconds) / first.seconds
+                add(
+                    method, fraction, schedule, trained, found.seconds + trained.seconds,
+                    cost=cost, search_epochs=found.summary.epochs, widths=list(found.mask.widths),
+                )  # fmt: skip
+    return rows
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    """The rows measured so far."""
+    return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
+
+
+def missing(given: argparse.Namespace) -> Iterator[Unit]:
+    """The units that the output lacks, seed by seed."""
+    done = [row["unit"] for row in read(given.out)]
+    fractions, methods, schedules = map(tuple, (given.fractions, given.methods, given.schedules))
+    for seed in range(given.seeds):
+        for dataset in given.datasets:
+            for model in given.models:
+                unit = Unit(dataset, model, seed, given.device, fractions, methods, schedules)
+                if unit.key not in done:
+                    yield unit
+
+
+def summary(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """One line per search and schedule: the mean over cells of the paired difference to the baseline, and the cost."""
+    cells: dict[tuple[Any, ...], dict[tuple[str, str], list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["method"] != "full":
+            cells[(*row["unit"][:2], row["fraction"])][row["method"], row["schedule"]].append(row)
+    lines = []
+    for entrant in sorted({entrant for cell in cells.values() for entrant in cell}):
+        differences, costs = [], []
+        for cell in cells.values():
+            known = {row["unit"][2]: row["auc"] for row in cell[BASELINE]}
+            pairs = [row["auc"] - known[row["unit"][2]] for row in cell[entrant] if row["unit"][2] in known]
+            if pairs:
+                differences.append(statistics.mean(pairs))
+                costs += [row["cost"] for row in cell[entrant]]
+        if differences:
+            above = sum(difference > 0 for difference in differences)
+            lines.append(
+                f"{entrant[0]}, {entrant[1]}: {statistics.mean(differences):+.4f}, above in {above} of "
+                f"{len(differences)} cells, worst {min(differences):+.4f}, cost {statistics.mean(costs):.2f} trainings"
+            )
+    return lines
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Runs the missing units in parallel processes."""
+    end, left = time.monotonic() + 60 * given.minutes, list(missing(given))
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
+        running: dict[Any, Unit] = {}
+        while left or running:
+            while left and len(running) < given.jobs and time.monotonic() < end:
+                unit = left.pop(0)
+                running[pool.submit(rows_of, unit)] = unit
+            if not running:
+                break
+            ended = next(as_completed(running))
+            unit = running.pop(ended)
+            with given.out.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in ended.result())
+            print(*unit.key, f"{len(left)} left", flush=True)
+
+
+def main() -> None:
+    """Measures, or prints what was measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("datasets", type=Path, nargs="*")
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--fractions", nargs="+", type=float, default=FRACTIONS)
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--schedules", nargs="+", default=tuple(SCHEDULES), choices=tuple(SCHEDULES))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--minutes", type=float, default=1e9, help="no unit starts after this time")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if given.datasets:
+        measure(given)
+    print("\n".join(summary(read(given.out))))
+
+
+if __name__ == "__main__":
+    main()
