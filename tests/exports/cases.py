@@ -12,6 +12,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.data.avazu import COLUMNS, Avazu
 from fieldwise.data.criteo import CATEGORIES, INTEGERS, Criteo
 from fieldwise.data.encoder import Encoder
+from fieldwise.data.frame import Frame
 from fieldwise.data.movielens_1m import MovieLens1M
 from fieldwise.data.prepare import prepare
 from fieldwise.data.rules import Rule
@@ -65,6 +66,20 @@ def awkward(folder: Path) -> Case:
     return Case(data, disturbed(pa.Table.from_pylist(small_files.awkward_rows()), data.encoder))
 
 
+def tiers(folder: Path) -> Case:
+    """Text and integers in two tiers each, of which `shaken` keeps both, or only the frequent values."""
+    draw = np.random.default_rng(6)
+    user, item = np.minimum(draw.geometric(0.03, 3_000), 160), np.minimum(draw.geometric(0.04, 3_000), 130)
+    rows = pa.table({
+        "user": pa.array([None if i % 300 == 0 else f"{u}.0" for i, u in enumerate(user)]),
+        "item": item,
+        "click": draw.integers(0, 2, 3_000),
+    })  # fmt: skip
+    kinds = {"user": Rule(kind="category"), "item": Rule(kind="category")}
+    data = prepare(Frame(frame=rows, label="click", fields=kinds, min_count=1, tiers=0.25), folder / "data")
+    return Case(data, disturbed(rows, data.encoder))
+
+
 def disturbed(table: pa.Table, encoder: Encoder) -> pa.Table:
     """Returns rows in which a tenth of every column is null and a tenth was not seen in training."""
     draw = np.random.default_rng(5)
@@ -106,4 +121,5 @@ SMALL: dict[str, Callable[[Path], Case]] = {
     "criteo": lambda folder: criteo(small_files.criteo(folder / "raw.txt"), folder),
     "avazu": lambda folder: avazu(small_files.avazu(folder / "raw.csv"), folder),
     "awkward": awkward,
+    "tiers": tiers,
 }

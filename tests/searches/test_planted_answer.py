@@ -1,14 +1,20 @@
-"""Planted data has a known answer: user 7, item 5, city 2 columns, noise none."""
+"""Planted data has a known answer: user 7, item 5, city 2 columns, noise none; or more for frequent values."""
 
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from fieldwise.core.budget import Budget
+from fieldwise.data.frame import Frame
 from fieldwise.data.planted import Planted
 from fieldwise.data.prepare import prepare
+from fieldwise.data.rules import Rule
 from fieldwise.data.store import Dataset
+from fieldwise.models.deepfm import DeepFM
 from fieldwise.searches import HAM
+from fieldwise.searches.elimination import Elimination
 from fieldwise.searches.random import Random
 from fieldwise.searches.search import search
 from fieldwise.train.evaluate import evaluate
@@ -36,6 +42,25 @@ def test_noise_gets_no_columns_and_the_others_beat_random_ones(tmp_path: Path) -
     assert min(widths[:3]) >= 2
     assert sum(widths) == 14
     assert aucs[0] > aucs[1] + 0.1
+
+
+def test_frequent_users_with_more_true_columns_get_more(tmp_path: Path) -> None:
+    """40 frequent users multiply four factors with those of items, 120 rare ones only the first."""
+    draw = np.random.default_rng(0)
+    is_frequent = draw.random(12_000) < 0.6
+    user = np.where(is_frequent, draw.integers(0, 40, 12_000), draw.integers(40, 160, 12_000))
+    item = draw.integers(0, 30, 12_000)
+    users, items = draw.standard_normal((160, 4)), draw.standard_normal((30, 4))
+    users[40:, 1:] = 0
+    probability = 1 / (1 + np.exp(-1.5 * (users[user] * items[item]).sum(1)))
+    rows = pa.table({"user": user, "item": item, "click": (draw.random(12_000) < probability).astype(int)})
+    kinds = {"user": Rule(kind="category"), "item": Rule(kind="category")}
+    data = prepare(Frame(frame=rows, label="click", fields=kinds, min_count=1, tiers=0.25), tmp_path / "data")
+    assert data.schema.cardinalities == (41, 121, 31), "the cut is that of the rows"
+    task = Task.of(data, DeepFM(width=6), device="cpu")
+    full = pretrain(task, Pretrain(batch=256, epochs=6, learning_rate=0.02)).model
+    frequent, rare, _ = search(task.starting_from(full), Elimination(), Budget.columns(9)).mask.widths
+    assert frequent >= rare + 2
 
 
 @pytest.mark.slow

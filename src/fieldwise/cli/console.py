@@ -33,7 +33,9 @@ def show(console: Console, records: Sequence[RunRecord], baselines: BaselineReco
 
 def describe_dataset(console: Console, data: "Dataset") -> None:
     """Prints a dataset's splits and fields, and the rule of each field."""
-    rules = [{"rule": f.rule.values(), "length": f.length, "several": f.several} for f in data.encoder.fields]
+    rules = [
+        {"rule": f.rule.values(), "length": f.length, "several": f.several, "tier": f.tier} for f in data.encoder.fields
+    ]
     table(console, f"{data.source}, label '{data.info['label']}'", dataset.SPLIT_HEADS, dataset.split_rows(data.info))
     table(
         console,

@@ -11,8 +11,8 @@ from fieldwise.data.time_forms import YEAR_FIRST
 from fieldwise.data.times import TIMESTAMP, parse_times
 
 NUMBER: Final = r"^[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|(?i:inf|infinity))$"
-TextForm = Literal["integer", "integral_float", "boolean"]
-"""Common form of all texts of a vocabulary: 17; 17.0, as pandas writes integers with NaN; true or false in any case."""
+TextForm = Literal["integer", "integral_float", "boolean", "mixed"]
+"""Form of all texts of a column: 17; 17.0, as pandas writes integers with NaN; true or false in any case; no such."""
 
 _FORMS: Final[dict[TextForm, str]] = {
     "integer": r"^(0|-?[1-9][0-9]*)$",
@@ -88,14 +88,14 @@ def integers(column: pa.Array) -> pa.Array:
     return pc.coalesce(unsigned, pc.if_else(negative, text, none).cast(pa.int64()))
 
 
-def text_form(texts: pa.Array) -> TextForm | None:
-    """Returns the form shared by all of some distinct texts, ignoring nulls; None if they share none."""
+def text_form(texts: pa.Array) -> TextForm:
+    """Returns the form shared by all of some distinct texts, ignoring nulls; mixed if they share none."""
     texts = texts.drop_null()
     for form, pattern in _FORMS.items():  # a few texts first, since most columns fail there
         if all(pc.all(pc.match_substring_regex(part, pattern)).as_py() for part in (texts.slice(0, 99), texts)):
             ambiguous = form == "boolean" and len(pc.unique(pc.utf8_lower(texts))) < len(texts)
-            return form if len(texts) and not ambiguous else None
-    return None
+            return form if len(texts) and not ambiguous else "mixed"
+    return "mixed"
 
 
 def to_text(column: pa.Array) -> pa.Array:
@@ -106,7 +106,7 @@ def to_text(column: pa.Array) -> pa.Array:
     return pc.coalesce(integers(column).cast(pa.string()), text) if pa.types.is_floating(column.type) else text
 
 
-def alternative_text(column: pa.Array, form: TextForm | None) -> pa.Array:
+def alternative_text(column: pa.Array, form: TextForm) -> pa.Array:
     """Converts values to the spelling that `to_text` does not produce; null if there is no other spelling."""
     if pa.types.is_integer(column.type):
         return pc.binary_join_element_wise(column.cast(pa.string()), ".0", "")

@@ -1,6 +1,7 @@
 """Encodes raw rows to ids with only the dataset folder: no engine, and the same ids as in the dataset."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field as Bounded
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, model_validator
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import write_json
@@ -17,8 +18,9 @@ from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import Record, first_problem
 from fieldwise.core.schema import UNKNOWN, Field, Schema
 from fieldwise.data.cells import Cells
+from fieldwise.data.convert import TextForm
 from fieldwise.data.dataframes import is_scalar, to_arrow
-from fieldwise.data.field_encoder import Encoded, FieldEncoder, TimeType
+from fieldwise.data.field_encoder import Encoded, FieldEncoder, Tier, TimeType
 from fieldwise.data.rules import Rule
 from fieldwise.data.times import check_unparsed
 from fieldwise.data.vocabulary import Vocabulary
@@ -37,6 +39,21 @@ class _Entry(Record):
     several: bool
     times: TimeType | None = None
     cells: Cells = Cells()
+    tier: Tier | None = None
+    form: TextForm | None = None
+    """Form of the texts of both tiers."""
+
+    @model_validator(mode="after")
+    def _has_one_value(self) -> "_Entry":
+        if self.tier and (self.several or self.length > 1 or not self.rule.keeps_values):
+            raise ValueError("a tier is of a category with one value per row")
+        return self
+
+    def encoder(self, vocabulary: Vocabulary) -> FieldEncoder:
+        vocabulary = replace(vocabulary, column_form=self.form)
+        return FieldEncoder(
+            self.name, self.rule, vocabulary, self.length, self.several, self.times, self.cells, self.tier
+        )
 
 
 _ENTRIES: Final = TypeAdapter(list[_Entry])
@@ -63,16 +80,7 @@ class Encoder:
                 raise DataError(f"'{folder}': {RULES} is not that of the fields. Create the folder again.")
             rows = [None] * len(entries) if schema is None else [field.cardinality - 1 for field in schema.fields]
             fields = [
-                FieldEncoder(
-                    e.name,
-                    e.rule,
-                    Vocabulary.load(folder / vocabulary_file(i), rows[i]),
-                    e.length,
-                    e.several,
-                    e.times,
-                    e.cells,
-                )
-                for i, e in enumerate(entries)
+                entry.encoder(Vocabulary.load(folder / vocabulary_file(i), rows[i])) for i, entry in enumerate(entries)
             ]
         except (OSError, ValueError, pa.ArrowException) as error:
             why = first_problem(error) if isinstance(error, ValidationError) else " ".join(str(error).split())[:300]
@@ -96,6 +104,8 @@ class Encoder:
                 "several": f.several,
                 "times": f.times,
                 "cells": f.cells.model_dump(mode="json"),
+                "tier": f.tier,
+                "form": f.vocabulary.column_form,
             }
             for f in self.fields
         ]

@@ -18,6 +18,8 @@ from fieldwise.data.vocabulary import Vocabulary, is_timestamp
 _AS_WRITTEN: Final = Cells()
 TimeType = Literal["timestamp", "date"]
 """Type of times that are binned as numbers: microseconds, or days since 1970."""
+Tier = Literal["frequent", "rare"]
+"""Part of a column's values: the most frequent ones and null, or the others."""
 
 
 class Encoded(NamedTuple):
@@ -44,6 +46,8 @@ class FieldEncoder:
     """Type of the training values if they were times that are binned as numbers."""
     cells: Cells = _AS_WRITTEN
     """How text is read."""
+    tier: Tier | None = None
+    """The values of the column that are this field's; those of the other tier are `unknown` here."""
 
     def check_type(self, kind: pa.DataType) -> None:
         """Refuses a column whose values can be no values of the field: structs, bytes, lists where one is expected."""

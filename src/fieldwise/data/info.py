@@ -1,9 +1,13 @@
 """The content of `dataset.json`, validated."""
 
+import hashlib
+import json
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fieldwise.core.schema import Schema
 from fieldwise.data.split import SPLITS
 
 INFO: Final = "dataset.json"
@@ -70,3 +74,13 @@ class _Info(_Strict):
 def validate_info(info: dict[str, Any]) -> None:
     """Raises ValidationError if this is not the content of a `dataset.json`."""
     _Info.model_validate(info)
+
+
+def fingerprint(folder: Path, schema: Schema) -> str:
+    """Returns a digest of the fields and of the arrays of a dataset folder."""
+    digest = hashlib.sha256(json.dumps(schema.to_json()).encode())
+    for name in SPLITS:
+        for part in ("ids", "labels"):
+            with (folder / f"{name}.{part}.npy").open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]

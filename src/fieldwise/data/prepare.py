@@ -1,6 +1,5 @@
 """Prepares a dataset folder: an engine reads, splits and counts rows; vocabularies are fitted; rows are encoded."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +17,12 @@ from fieldwise.core.files import write_json, writing
 from fieldwise.core.hints import either
 from fieldwise.core.lock import exclusive
 from fieldwise.core.registry import name_of
-from fieldwise.core.schema import Schema
 from fieldwise.core.settings import check_argument, differing
 from fieldwise.data import SOURCES
 from fieldwise.data.encoder import Encoder, Unparsed, joined
 from fieldwise.data.engines.engine import LABEL, SPLIT, Auto, Engine, Preparation, Progress, StagedFields, field
 from fieldwise.data.fit import fit_vocabularies
-from fieldwise.data.info import FORMAT, INFO
+from fieldwise.data.info import FORMAT, INFO, fingerprint
 from fieldwise.data.kinds.check import KINDS, with_counts
 from fieldwise.data.kinds.choose import Candidates, choose_fields
 from fieldwise.data.kinds.describe import described
@@ -34,6 +32,7 @@ from fieldwise.data.rules import Rule
 from fieldwise.data.source import Files, Source, SourceRows, rules_of
 from fieldwise.data.split import SPLIT_RULES, SPLITS, RandomSplit, SplitRule
 from fieldwise.data.store import Dataset, Split, Summary, Writer
+from fieldwise.data.tiers import Tiered, check_tiers
 
 _CHUNK: Final = 2**18
 """Rows whose ids are rewritten together."""
@@ -93,15 +92,18 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         chosen = choose_fields(given, progress)
         lenient = isinstance(rows, Files) and rows.bad_rows == "skip"
         fitted = fit_vocabularies(chosen.staged, chosen.rules, rows.cells, lenient, engine.vocabulary_bytes, progress)
+        check_tiers(fitted.fields)
         encoder = Encoder(fitted.fields)
         info = _encode(chosen.staged, encoder, fitted.places, labels, dataset, progress)
         if source.min_count == AUTO:
             encoder, info = _without_rare(encoder, info, _open_counts(chosen.rules, rows, source), dataset)
-        encoder.save(dataset, progress)
         info |= {"label": rows.label, "skipped": staged.skipped, "untimed": staged.untimed, "dropped": fitted.dropped}
         info["made"] = made
         check = with_counts(described(given, chosen, made["source"]["name"], look=bool(rows.inferred)), info)
-        write_json(dataset / KINDS, check.to_json())
+        tiered = Tiered(encoder, source.tiers)
+        info = tiered.rewritten(dataset, info)
+        tiered.encoder.save(dataset, progress)
+        write_json(dataset / KINDS, tiered.named(check).to_json())
         (dataset / INFO).write_text(json.dumps(info, indent=1), encoding="utf-8")
         dataset.replace(out)
     return Dataset.open(out)
@@ -174,7 +176,7 @@ def _encode(
     _check_classes({name: summary["clicks"] for name, summary in counted.items()}, counts)
     return {
         "format": FORMAT,
-        "fingerprint": _fingerprint(work, encoder.schema),
+        "fingerprint": fingerprint(work, encoder.schema),
         "rows": counts,
         "fields": encoder.schema.to_json(),
         "splits": counted,
@@ -209,7 +211,7 @@ def _without_rare(
         info["splits"][name]["unknown"] = unknown.tolist()
     return encoder, {
         **info,
-        "fingerprint": _fingerprint(work, encoder.schema),
+        "fingerprint": fingerprint(work, encoder.schema),
         "fields": encoder.schema.to_json(),
     }
 
@@ -222,12 +224,3 @@ def _check_classes(clicks: dict[str, int], rows: dict[str, int]) -> None:
                 f"Split {name} has only one class: {count:,} clicks in {rows[name]:,} rows (clicks: {clicks}). "
                 "Allowed: rows with and without a click in every split. Give more rows, other shares or another split."
             )
-
-
-def _fingerprint(folder: Path, schema: Schema) -> str:
-    digest = hashlib.sha256(json.dumps(schema.to_json()).encode())
-    for name in SPLITS:
-        for part in ("ids", "labels"):
-            with (folder / f"{name}.{part}.npy").open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]

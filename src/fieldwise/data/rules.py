@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Settings
@@ -62,6 +62,16 @@ class Rule(Settings):
     """Splits text into several values, which are mean-pooled; [] for text such as ['a', 'b']; lists need none."""
     longest: int = Field(16, ge=1, le=1000)
     """Maximum number of values per row, 1 to 1000; the rest of a longer list is dropped."""
+    tiers: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Fraction of the values that are frequent, below 1; they and the rest become two fields, if there are 100 values
+    or more. 0: one field; by default the source's setting. Only for categories with one value per row."""
+
+    @field_validator("tiers")
+    @classmethod
+    def _of_values(cls, tiers: float | None, info: ValidationInfo) -> float | None:
+        if tiers and (info.data.get("kind", "category") != "category" or info.data.get("separator")):
+            raise ValueError("only a category with one value per row has tiers. Remove it, or the kind or separator")
+        return tiers
 
     @property
     def is_number(self) -> bool:

@@ -31,6 +31,8 @@ class Vocabulary:
 
     values: pa.Array
     counts: pa.Array
+    column_form: TextForm | None = None
+    """Form of all texts of the column, if these are only some of its values; by default the form of these."""
 
     @property
     def cardinality(self) -> int:
@@ -80,8 +82,8 @@ class Vocabulary:
         return ids
 
     @cached_property
-    def _form(self) -> TextForm | None:
-        return text_form(self.values)
+    def _form(self) -> TextForm:
+        return self.column_form or text_form(self.values)
 
     def texts(self, column: pa.Array, time_format: str | None = None) -> pa.Array:
         """Converts values to text; known values get the vocabulary's spelling, whatever their type or form."""
@@ -92,6 +94,11 @@ class Vocabulary:
     @property
     def _null_id(self) -> int:
         return int(np.flatnonzero(self.values.is_null())[0]) + 1 if self.values.null_count else UNKNOWN
+
+    def part(self, chosen: NDArray[np.bool_]) -> "Vocabulary":
+        """Returns the chosen values, in order; they are found by every spelling by which the column's values are."""
+        form = self._form if pa.types.is_string(self.values.type) else None
+        return Vocabulary(self.values.filter(pa.array(chosen)), self.counts.filter(pa.array(chosen)), form)
 
     def save(self, path: Path, counts: bool = True) -> None:
         """Writes Parquet with the columns value and count; the first row has id 1. Without counts, it is compact."""

@@ -68,7 +68,7 @@ def to_torcheasyrec(tables: Tables, folder: Path) -> list[Path]:
         "feature_configs {\n"
         "  id_feature {\n"
         f"    feature_name: {_quoted(table.field)}\n"
-        f"    expression: {_quoted('user:' + table.field)}\n"
+        f"    expression: {_quoted('user:' + table.field.replace(':', '_'))}\n"  # read as side:column
         f"    num_buckets: {table.cardinality}\n"
         f"    embedding_dim: {table.aligned}\n"
         '    pooling: "mean"\n'

@@ -57,6 +57,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     - `pretrain`, `retrain`: settings of the training of the full and of the compact model;
     - `fields`: rules by column, such as `{"price": fw.Rule(kind="quantile")}`;
     - `min_count`: values with fewer training rows than this are unknown; auto chooses it on the validation rows;
+    - `tiers`: fraction of a category's values that are frequent; they and the rest become two fields; None is off;
     - `valid`: fraction of the rows of each class for early stopping and the search;
     - `random_state`: seed, or a numpy random state; None is 0, so that two fits are equal;
     - `device`: auto, cpu or cuda;
@@ -76,6 +77,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         retrain: Retrain | None = None,
         fields: dict[str, Any] | None = None,
         min_count: int | Literal["auto"] = AUTO,
+        tiers: float | None = None,
         valid: float = 0.1,
         random_state: Any = None,
         device: Device = "auto",
@@ -88,6 +90,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.retrain = retrain
         self.fields = fields
         self.min_count = min_count
+        self.tiers = tiers
         self.valid = valid
         self.random_state = random_state
         self.device = device
@@ -158,7 +161,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if strange is not None:
             raise SettingsError(unknown("fields", strange, table.column_names))
         with in_estimator():
-            source = Frame(frame=rows, label=label, fields=rules, min_count=self.min_count)
+            source = Frame(frame=rows, label=label, fields=rules, min_count=self.min_count, tiers=self.tiers)
             return prepare(source, out, ColumnSplit(column=place), (self.watcher or Watcher()).rows)
 
     def _train(self, task: Task) -> tuple[Any, Mask]:

@@ -50,7 +50,8 @@ def _made_by(name: str, entry: dict[str, Any]) -> str:
     detail = {"quantile": f", {len(rule['edges']) + 1} bins", "width": f", bins of {rule['width']:g}"}
     column = f" of {rule['column']}" if rule["column"] != name else ""
     several = f", up to {entry['length']} values" if entry["several"] else ""
-    return f"{rule['kind']}{column}{detail.get(rule['kind'], '')}{several}"
+    tier = f", {entry['tier']} values" if entry.get("tier") else ""
+    return f"{rule['kind']}{column}{detail.get(rule['kind'], '')}{several}{tier}"
 
 
 def _percentages(info: dict[str, Any], what: str, index: int) -> str:

@@ -1,0 +1,151 @@
+"""Splits a category into two fields: its most frequent values and the others, each with a table of its own.
+
+Only the encoding changes, so models, searches and exports need not know: a frequent value has an id in the first field
+and is `unknown` in the second, a rare value the reverse, and an unseen value is `unknown` in both.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwise.core.errors import DataError
+from fieldwise.core.hints import setting
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.field_encoder import FieldEncoder, Tier
+from fieldwise.data.info import fingerprint
+from fieldwise.data.kinds.check import Check, ColumnCheck
+from fieldwise.data.split import SPLITS
+from fieldwise.data.store import Writer
+from fieldwise.data.vocabulary import Vocabulary
+
+MIN_VALUES: Final = 100
+"""Categories with fewer values than this stay one field."""
+_CHUNK: Final = 2**18
+"""Rows that are rewritten together."""
+
+
+def check_tiers(fields: Sequence[FieldEncoder]) -> None:
+    """Refuses tiers that the settings give a field of another kind than a category with one value per row."""
+    for field in fields:
+        if field.rule.tiers and not _may_be_split(field):
+            holds = "several values per row" if field.several else f"values of kind {field.rule.kind}"
+            raise DataError(
+                f"Field '{field.name}' has tiers = {field.rule.tiers:g} and {holds}. Allowed: a category with one "
+                f"value per row. Remove its tiers ({setting('data.tiers', 0, field.name)}), or change its kind."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A field of the new encoding, made from one of the old."""
+
+    field: FieldEncoder
+    index: int
+    """Index of the old field."""
+    ids: NDArray[np.int32] | None = None
+    """The new id of each old id; None if ids stay."""
+
+
+class Tiered:
+    """An encoder with the tiers that the settings ask for."""
+
+    def __init__(self, encoder: Encoder, fraction: float | None) -> None:
+        """Splits fields; `fraction` is that of the values which are frequent, where a field's rule gives none."""
+        self._given = encoder
+        self._parts = list(_parts(encoder.fields, fraction))
+        self.encoder = Encoder([part.field for part in self._parts])
+        """The encoder of the new fields; that of the old ones if none is split."""
+
+    def rewritten(self, folder: Path, info: dict[str, Any]) -> dict[str, Any]:
+        """Rewrites the arrays of a dataset folder; returns the new content of `dataset.json`."""
+        if len(self._parts) == len(self._given.fields):
+            return info
+        work = folder / "tiers"
+        work.mkdir()
+        with Writer(work, self.encoder.schema.places, info["rows"]) as writer:
+            for name in SPLITS:
+                ids, labels = (np.load(folder / f"{name}.{what}.npy", mmap_mode="r") for what in ("ids", "labels"))
+                for start in range(0, len(ids), _CHUNK):
+                    chunk = slice(start, start + _CHUNK)
+                    writer.add(name, self._new_ids(ids[chunk]), labels[chunk])
+        for path in work.iterdir():
+            path.replace(folder / path.name)
+        shutil.rmtree(work)
+        schema = self.encoder.schema
+        splits = {name: self._counts(split) for name, split in info["splits"].items()}
+        return {**info, "fingerprint": fingerprint(folder, schema), "fields": schema.to_json(), "splits": splits}
+
+    def named(self, check: Check) -> Check:
+        """Returns what each column is, with the names of the tiers."""
+        tiers: dict[str, list[str]] = {}
+        for part in self._parts:
+            if part.field.tier:
+                tiers.setdefault(self._given.fields[part.index].name, []).append(part.field.name)
+
+        def told(column: ColumnCheck) -> ColumnCheck:
+            found = [name for field in column.fields for name in tiers.get(field, ())]
+            reason = f"{column.reason}; fields: {' and '.join(found)}"
+            return column.model_copy(update={"reason": reason}) if found else column
+
+        return check.model_copy(update={"columns": tuple(told(column) for column in check.columns)})
+
+    def _new_ids(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        lengths = [field.length for field in self._given.fields]
+        starts = np.cumsum([0, *lengths])
+        olds = [ids[:, starts[part.index] : starts[part.index + 1]] for part in self._parts]
+        new = [old if part.ids is None else part.ids[old] for part, old in zip(self._parts, olds, strict=True)]
+        return np.concatenate(new, axis=1)  # (rows, places)
+
+    def _counts(self, split: dict[str, Any]) -> dict[str, Any]:
+        """Returns the counts of a split: rows that neither tier knows, and nulls, which are frequent values."""
+        once = [0 if part.field.tier == "rare" else 1 for part in self._parts]
+        return {
+            **split,
+            "unknown": [split["unknown"][part.index] for part in self._parts],
+            **{
+                what: [n * split[what][part.index] for n, part in zip(once, self._parts, strict=True)]
+                for what in ("nulls", "unparsed")
+            },
+        }
+
+
+def _parts(fields: Sequence[FieldEncoder], fraction: float | None) -> Iterator[_Part]:
+    names = {field.name for field in fields}
+    for index, field in enumerate(fields):
+        own = fraction if field.rule.tiers is None else field.rule.tiers
+        if not own or not _may_be_split(field) or len(field.vocabulary.values) < MIN_VALUES:
+            yield _Part(field, index)
+            continue
+        frequent = _frequent(field.vocabulary, own)
+        rule = field.rule.model_copy(update={"tiers": own})
+        tiers: dict[Tier, NDArray[np.bool_]] = {"frequent": frequent, "rare": ~frequent}
+        for tier, chosen in tiers.items():
+            name = _free(f"{field.name}:{tier}", names)
+            names.add(name)
+            known = np.append(False, chosen)  # id 0 is `unknown`
+            ids = np.cumsum(known, dtype=np.int32) * known
+            vocabulary = field.vocabulary.part(chosen)
+            yield _Part(replace(field, name=name, rule=rule, vocabulary=vocabulary, tier=tier), index, ids)
+
+
+def _may_be_split(field: FieldEncoder) -> bool:
+    return field.rule.keeps_values and not field.several
+
+
+def _frequent(vocabulary: Vocabulary, fraction: float) -> NDArray[np.bool_]:
+    """Returns a mask of the frequent values; null is one of them, and both tiers have values."""
+    count = len(vocabulary.values)
+    cut = min(max(1, round(fraction * count)), count - 2)
+    found: NDArray[np.bool_] = (np.arange(count) < cut) | np.asarray(vocabulary.values.is_null())
+    return found
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
