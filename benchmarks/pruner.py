@@ -2,8 +2,8 @@
 
     python benchmarks/pruner.py --out benchmarks/results/pruner.json
 
-A DCN-V2-like module of 39 fields x 16 columns, a quarter of the columns kept. The compared
-variants take turns, so that other load slows all of them. Times are medians over turns; ratios compare one turn.
+A DCN-V2-like module of 39 fields x 16 columns, a quarter of the columns kept. Times are CPU times of one thread, since
+the machine may be shared, and the compared variants take turns. Times are medians over turns; ratios compare one turn.
 """
 
 import argparse
@@ -50,20 +50,20 @@ class DCNv2(nn.Module):
 
 
 def turns(work: dict[str, Callable[[], Any]], rounds: int, least: float = 0.02) -> dict[str, list[float]]:
-    """Return seconds per call of each function, measured in turns."""
+    """Return CPU seconds per call of each function, measured in turns."""
     counts = {}
     for name, call in work.items():
         call()
-        started = time.perf_counter()
+        started = time.process_time()
         call()
-        counts[name] = max(1, int(least / (time.perf_counter() - started)))
+        counts[name] = max(1, int(least / (time.process_time() - started)))
     found: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(rounds):
         for name, call in work.items():
-            started = time.perf_counter()
+            started = time.process_time()
             for _ in range(counts[name]):
                 call()
-            found[name].append((time.perf_counter() - started) / counts[name])
+            found[name].append((time.process_time() - started) / counts[name])
     return found
 
 
@@ -155,7 +155,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     record = {
-        "machine": f"{platform.machine()}, one thread",
+        "machine": f"{platform.machine()}, CPU time of one thread",
         "torch": torch.__version__,
         "rounds": given.rounds,
         "training": training(given.rounds, given.batch),

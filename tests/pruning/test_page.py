@@ -38,7 +38,9 @@ def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
 def test_the_matrix_is_the_one_measured_and_meets_its_goals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     any_model = import_module("any_model")
-    rows = results("any_model.json")["rows"]
+    measured = results("any_model.json")
+    rows = measured["rows"]
+    assert {any_model.PACKAGES.get(row["library"], row["library"]) for row in rows} < set(measured["versions"])
     inside = PAGE[PAGE.index(any_model.BEGIN) + len(any_model.BEGIN) : PAGE.index(any_model.END)]
     assert inside.strip() == any_model.page(rows)
     assert len(rows) >= 36
