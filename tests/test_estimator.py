@@ -178,6 +178,16 @@ def test_arrays_of_numbers_and_names_of_settings() -> None:
         np.testing.assert_array_equal(found.predict(frame), found.predict(rows))
 
 
+def test_frequent_and_rare_values_are_two_fields() -> None:
+    rows = np.random.default_rng(1).integers(0, 120, (600, 2)).astype(str)
+    quick = clone(SMALL).set_params(pretrain=fw.Pretrain(batch=64, epochs=1), min_count=1, tiers=0.25)
+    found = quick.fit(rows, rows[:, 0] > "5")
+    assert found.mask_.full.schema.names == ("x0:frequent", "x0:rare", "x1:frequent", "x1:rare")
+    assert found.mask_.full.schema.cardinalities[0] == 31
+    assert set(found.predictor_.columns) <= {"x0", "x1"}
+    assert found.predict_proba(rows).shape == (600, 2)
+
+
 def test_tables_of_arrow_and_labels_of_any_two_values(clicks: tuple[pd.DataFrame, pd.Series]) -> None:
     table = pa.Table.from_pandas(clicks[0][["user", "city"]], preserve_index=False)
     labels = pd.Categorical(clicks[1])
@@ -200,6 +210,9 @@ def test_cross_validation_runs_the_whole_pipeline(clicks: tuple[pd.DataFrame, pd
         ({"budget": "lots"}, fw.FieldwiseError, "Budget 'lots' is not understood"),
         ({"budget": "9999 columns"}, fw.FieldwiseError, "is above the full size"),
         ({"valid": 1.5}, fw.FieldwiseError, "valid=1.5. Allowed: above 0 and below 1"),
+        ({"min_count": 0}, fw.FieldwiseError, r"^\[FieldwiseClassifier\] min_count = 0: input should be greater than"),
+        ({"tiers": 1}, fw.FieldwiseError, r"^\[FieldwiseClassifier\] tiers = 1: input should be less than 1\.$"),
+        ({"fields": {"user": {"bin": 3}}}, fw.FieldwiseError, r"^\[FieldwiseClassifier.fields.user\] unknown 'bin'"),
         ({"search": "hamm"}, fw.FieldwiseError, "Did you mean 'ham'"),
         ({"fields": {"usr": fw.Rule(kind="category")}}, fw.FieldwiseError, "unknown 'usr'. Did you mean 'user'"),
         ({"budget": 0.25}, fw.FieldwiseError, "For a fraction of the full size, write '25%'"),
@@ -207,7 +220,20 @@ def test_cross_validation_runs_the_whole_pipeline(clicks: tuple[pd.DataFrame, pd
         ({"pretrain": {"epochs": 0}}, fw.FieldwiseError, r"\[pretrain\] epochs = 0"),
         ({"pretrain": "fast"}, fw.FieldwiseError, r"pretrain is 'fast'. Allowed: an object such as fw.Pretrain\("),
     ],
-    ids=["budget", "large budget", "valid", "search", "fields", "fraction", "device", "dict", "text"],
+    ids=[
+        "budget",
+        "large budget",
+        "valid",
+        "min_count",
+        "tiers",
+        "rule",
+        "search",
+        "fields",
+        "fraction",
+        "device",
+        "dict",
+        "text",
+    ],
 )
 def test_wrong_settings_are_named(
     change: dict[str, Any], error: type[Exception], says: str, clicks: tuple[pd.DataFrame, pd.Series]

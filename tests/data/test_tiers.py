@@ -175,6 +175,13 @@ def test_a_field_s_own_setting_wins_and_small_fields_stay(tmp_path: Path) -> Non
         prepared(tmp_path / "own", fields=kinds, tiers=0.25)
 
 
+def test_a_folder_of_an_earlier_version_is_opened(plain: fw.Dataset) -> None:
+    info = json.loads((plain.folder / "dataset.json").read_text())
+    assert info["made"]["source"].pop("tiers") is None
+    (plain.folder / "dataset.json").write_text(json.dumps(info))
+    assert prepared(plain.folder).fingerprint == plain.fingerprint
+
+
 @pytest.mark.parametrize("fraction", [1e-9, 0.5, 0.999999])
 def test_both_tiers_have_values_whatever_the_fraction(fraction: float) -> None:
     values = pa.array([*range(99), None])

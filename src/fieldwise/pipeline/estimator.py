@@ -160,8 +160,11 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         strange = next((name for name in rules if name not in kept and _column_of(rules[name]) is None), None)
         if strange is not None:
             raise SettingsError(unknown("fields", strange, table.column_names))
+        given = {"fields": rules, "min_count": self.min_count, "tiers": self.tiers}
+        source, problems = validate(Frame, {"frame": rows, "label": label, **given}, type(self).__name__)
+        if source is None:
+            raise SettingsError("\n".join(problems))
         with in_estimator():
-            source = Frame(frame=rows, label=label, fields=rules, min_count=self.min_count, tiers=self.tiers)
             return prepare(source, out, ColumnSplit(column=place), (self.watcher or Watcher()).rows)
 
     def _train(self, task: Task) -> tuple[Any, Mask]:
