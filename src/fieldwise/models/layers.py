@@ -22,8 +22,11 @@ class Lift(nn.Module):
     def __init__(self, layout: Layout, common: int) -> None:
         super().__init__()
         self._layout, self._runs = layout, runs(layout.widths)
-        bound = torch.tensor([1 / math.sqrt(layout.widths[j]) for j in layout.owners])
-        self.weight = nn.Parameter((torch.rand(layout.columns, common) * 2 - 1) * bound[:, None])
+        weight = torch.empty(layout.columns, common)
+        if not weight.is_meta:  # as in FieldEmbedding
+            bound = torch.tensor([1 / math.sqrt(layout.widths[j]) for j in layout.owners])
+            weight = (weight.uniform_() * 2 - 1) * bound[:, None]
+        self.weight = nn.Parameter(weight)
 
     def forward(self, v: Tensor) -> Tensor:
         """Lift every field to the common width."""

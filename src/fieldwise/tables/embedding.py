@@ -88,9 +88,12 @@ class FieldEmbedding(FieldLookup):
         self.tables, stacked = nn.ParameterDict(), layout.stacked_rows
         for width, fields in self.groups.items():
             rows = [stacked[j] for j in fields]
-            self.tables[str(width)] = nn.Parameter(torch.randn(rows[-1].stop, width).mul_(init))
-            with torch.no_grad():  # unknown values start at zero, and stay so unless training rows contain them
-                self.tables[str(width)][torch.tensor([own.start for own in rows]) + UNKNOWN] = 0
+            table = torch.empty(rows[-1].stop, width)
+            if not table.is_meta:  # draws there would import 73 MB of torch into every process that loads a model
+                table.normal_().mul_(init)
+                # unknown values start at zero, and stay so unless training rows contain them
+                table[torch.tensor([own.start for own in rows]) + UNKNOWN] = 0
+            self.tables[str(width)] = nn.Parameter(table)
 
     def table(self, field: int) -> Tensor:
         """The table of one field, a view (cardinality, width) of the stacked weights."""
