@@ -180,3 +180,13 @@ def test_threads_spin_for_a_moment_unless_the_user_says_how_they_wait(
     with pytest.raises(SystemExit):
         main()
     assert (os.environ.get("OMP_WAIT_POLICY"), os.environ.get("GOMP_SPINCOUNT")) == waits
+
+
+def test_the_package_runs_as_a_module() -> None:
+    found = subprocess.run([sys.executable, "-m", "fieldwise", "list"], capture_output=True, text=True, check=True)
+    assert "elimination" in found.stdout
+    bad = subprocess.run(
+        [sys.executable, "-m", "fieldwise", "run", "no.toml"], capture_output=True, text=True, check=False
+    )
+    assert bad.returncode == 2
+    assert "Traceback" not in bad.stderr
