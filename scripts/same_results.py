@@ -35,8 +35,8 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 LEFT_OUT: Final = {"seconds", "peak_memory", "versions", "settings", "device"}
 SEARCHES: Final = (
-    "autodim", "ham", "ham-p", "magnitude", "mde", "optembed", "pep", "race", "random", "rounds", "sam", "sam-gs",
-    "sam-sigmoid", "sseds", "uniform",
+    "autodim", "elimination", "ham", "ham-p", "magnitude", "mde", "optembed", "pep", "race", "random", "rounds", "sam",
+    "sam-gs", "sam-sigmoid", "sseds", "uniform",
 )  # fmt: skip
 MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
 COMMAND: Final = "from fieldwise.cli import main; main()"

@@ -171,6 +171,25 @@ def test_what_only_tables_of_the_library_have_is_refused_in_python_too(trained: 
         assert "\n" not in str(caught.value)
 
 
+def test_tiers_rates_of_tables_and_schedules_work_with_factories(tmp_path: Path) -> None:
+    few = {"epochs": 1}
+    settings = {
+        "run": {"device": "cpu", "budgets": ["25%"]},
+        "data": {"name": "planted", "rows": 1_500, "tiers": 0.25},
+        "model": {"name": NAMED},
+        "pretrain": few,
+        "search": {"name": "sseds"},
+        "retrain": {**few, "schedule": "decay", "table_rate": 3.0},
+    }
+    (record,) = fw.run(settings, tmp_path / "r")
+    assert {"user:frequent", "user:rare"} < set(record.fields)
+    found = fw.load(tmp_path / "r" / "seed-0" / "compact" / "25pct-parameters", model=named)
+    probabilities = found.predict(
+        {name: ["1", "2"] for name in ("user", "item", "city", "noise_a", "noise_b", "noise_c")}
+    )
+    assert len(probabilities) == 2
+
+
 def test_a_comparison_takes_factories_beside_our_models(planted: fw.Dataset, tmp_path: Path) -> None:
     settings = {
         "run": {"dataset": str(planted.folder), "device": "cpu", "budgets": ["25%"]},

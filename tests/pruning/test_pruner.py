@@ -324,7 +324,7 @@ def test_the_pruner_shows_what_it_found() -> None:
 
 def test_a_search_that_has_learned_nothing_keeps_nothing() -> None:
     model, args = shaken(Concat()), (ids(),)
-    for search in (HAM(), SSEDS(), Rounds(rounds=2)):
+    for search in (HAM(), SSEDS(), Rounds(rounds=2), Elimination()):
         pruner = Pruner(model, args, search, "5 columns", steps=2)
         assert "kept" not in repr(pruner)
         with pytest.raises(FieldwiseError, match="has learned nothing: step was not called"):

@@ -16,6 +16,8 @@ from fieldwise.searches.loop_slopes import row_slopes
 class ByElimination(Method):
     """Elimination: drops columns one by one, from the derivatives of all batches so far."""
 
+    learns = True
+
     def __init__(self, tables: Tables, budget: Budget, search: Elimination, device: torch.device) -> None:
         super().__init__(tables, budget)
         self._ridge, self._groups = search.ridge, groups_of(self.layout)
