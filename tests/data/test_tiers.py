@@ -217,6 +217,7 @@ def test_the_form_of_texts_is_that_of_the_whole_column(tmp_path: Path) -> None:
     frequent, rare = (made.vocabulary(f"code:{tier}").values.to_pylist() for tier in TIERS)
     assert "7" in frequent
     assert "7.0" in rare
+    assert made.encoder.encode({"code": [7]}).tolist() == [[frequent.index("7") + 1, 0]], "not 7.0 too"
     ids = made.encoder.encode({"code": ["7.0", "7", "1.0"]})
     assert ids.tolist() == [[0, rare.index("7.0") + 1], [frequent.index("7") + 1, 0], [0, 0]]
     np.testing.assert_array_equal(Encoder.open(made.folder).encode(rows.slice(0, 1)), made.train.ids[:1])

@@ -20,7 +20,7 @@ from fieldwise.core.schema import UNKNOWN, Field, Schema
 from fieldwise.data.cells import Cells
 from fieldwise.data.convert import TextForm
 from fieldwise.data.dataframes import is_scalar, to_arrow
-from fieldwise.data.field_encoder import Encoded, FieldEncoder, Tier, TimeType
+from fieldwise.data.field_encoder import Encoded, FieldEncoder, Tier, TimeType, tier_pairs
 from fieldwise.data.rules import Rule
 from fieldwise.data.times import check_unparsed
 from fieldwise.data.vocabulary import Vocabulary
@@ -176,9 +176,27 @@ class Encoder:
 
     def encoded(self, columns: Sequence[pa.Array], unparsed: "Unparsed") -> list[Encoded]:
         """Encodes raw columns, one per field, and counts text that is no time."""
-        found = [field.encode(column) for field, column in zip(self.fields, columns, strict=True)]
+        found: list[Encoded] = []
+        for index, (field, column) in enumerate(zip(self.fields, columns, strict=True)):
+            if index in self._pairs:
+                both = self._pairs[index].encode(column)
+                last = field.vocabulary.cardinality - 1
+                found.append(both._replace(ids=np.where(both.ids <= last, both.ids, UNKNOWN)))
+                found.append(both._replace(ids=np.where(both.ids > last, both.ids - last, UNKNOWN)))
+            elif index - 1 not in self._pairs:
+                found.append(field.encode(column))
         unparsed.add(columns, found)
         return found
+
+    @cached_property
+    def _pairs(self) -> dict[int, FieldEncoder]:
+        """Tiers that are looked up together: quicker, and no value is found in both by another spelling."""
+        return tier_pairs(self.fields)
+
+    def untiered(self) -> "Encoder":
+        """Returns the encoder with both tiers of a column as one field."""
+        pairs = self._pairs
+        return Encoder([pairs.get(i, field) for i, field in enumerate(self.fields) if i - 1 not in pairs])
 
     def unknown(self, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Returns a mask (rows, F) of the fields that have an unknown value."""

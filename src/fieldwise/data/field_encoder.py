@@ -1,6 +1,8 @@
 """Encodes the raw values of one field to ids."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -128,3 +130,16 @@ class FieldEncoder:
         suspect &= np.asarray(pc.fill_null(pc.not_equal(text, ""), False))
         bad[suspect] = np.asarray(self.rule.times(column.filter(pa.array(suspect))).is_null())
         return bad
+
+
+def tier_pairs(fields: Sequence[FieldEncoder]) -> dict[int, FieldEncoder]:
+    """Returns, by the index of a frequent tier that its rare one follows, both as one field, with the rare ids last."""
+    pairs: dict[int, FieldEncoder] = {}
+    for index, (first, second) in enumerate(pairwise(fields)):
+        values = [first.vocabulary.values, second.vocabulary.values]
+        alike = first.rule == second.rule and values[0].type == values[1].type
+        if (first.tier, second.tier) == ("frequent", "rare") and alike:
+            joined = pa.concat_arrays(values)
+            whole = replace(first.vocabulary, values=joined, counts=pa.nulls(len(joined)))
+            pairs[index] = replace(first, vocabulary=whole, tier=None)
+    return pairs

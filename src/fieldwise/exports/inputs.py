@@ -11,8 +11,6 @@ Text with a separator is split inside the graph. Other fields with several value
 K, and a second tensor `NAME.length` (B,) with the number of valid values per row; an empty list is one null.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -26,7 +24,6 @@ from fieldwise.data.convert import integers
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.data.rules import BRACKETS, Rule, not_numbers, numbers_of
-from fieldwise.data.vocabulary import Vocabulary
 
 Kind = Literal["text", "whole", "number", "time"]
 NULL_WHOLE: Final = -(2**63)
@@ -76,7 +73,7 @@ def splits_in_graph(field: FieldEncoder) -> bool:
 def feeds(encoder: Encoder, rows: Any) -> dict[str, NDArray[Any]]:
     """Returns the input tensors for raw rows: a dict of columns, or anything with an Arrow stream."""
     table, tensors = encoder.table(rows), {}
-    encoder = Encoder(_whole_columns(encoder.fields))
+    encoder = encoder.untiered()  # one tensor has the spelling of both tiers
     timed = Encoder([field for field in encoder.fields if field.reads_times])
     timed.encode(table)  # refuses text that is no time
     pairs = zip(encoder.fields, inputs_of(encoder), strict=True)
@@ -88,20 +85,6 @@ def feeds(encoder: Encoder, rows: Any) -> dict[str, NDArray[Any]]:
         else:
             tensors[entry.name] = _values(field, entry, column)
     return tensors
-
-
-def _whole_columns(fields: Sequence[FieldEncoder]) -> list[FieldEncoder]:
-    """Returns the fields with the tiers of a column as one, since one tensor has the spelling of both."""
-    tiers: dict[str, list[FieldEncoder]] = {}
-    for field in fields:
-        if field.tier:
-            tiers.setdefault(field.rule.column or field.name, []).append(field)
-    whole = []
-    for parts in tiers.values():
-        values = pa.concat_arrays([part.vocabulary.values for part in parts])
-        joined = Vocabulary(values, pa.nulls(len(values)), parts[0].vocabulary.column_form)
-        whole.append(replace(parts[0], vocabulary=joined, tier=None))
-    return [*(field for field in fields if not field.tier), *whole]
 
 
 def _kind(field: FieldEncoder) -> Kind:
