@@ -17,7 +17,7 @@ from fieldwise.models.stored import stored, stored_bytes
 from fieldwise.searches import HAM, SEARCHES
 from fieldwise.searches.magnitude import Magnitude
 from fieldwise.searches.rounds import Rounds, loss_increase
-from fieldwise.searches.search import search
+from fieldwise.searches.search import finish, search
 from fieldwise.searches.total import tables_budget
 from fieldwise.searches.uniform import Uniform
 from fieldwise.tables.row_factored import row_factored
@@ -52,6 +52,14 @@ def test_every_search_counts_what_is_stored_per_id(name: str, start_fm: Task) ->
     if name in KEEPS_ALL and name != "race":
         assert found.mask.first_order == (1,) * len(start_fm.schema)
     assert found.summary.selected_auc == evaluate(found.model, start_fm.valid).auc
+
+
+def test_a_search_may_drop_first_order_weights_only(start_fm: Task) -> None:
+    model = start_fm.starting_model()
+    mask = Mask(model.layout, Mask.all(model.layout).kept, (0, *(1 for _ in start_fm.schema.names[1:])))
+    found = finish(start_fm, Budget.percent(99, "bytes"), mask, model)
+    assert found.model.layout == model.layout
+    assert found.model.linear == mask.linear
 
 
 def test_first_order_weights_compete_with_columns(start_fm: Task) -> None:

@@ -164,7 +164,8 @@ def finish(
     `history` holds all epochs of all trainings, `seconds` the time spent outside of them. The other keywords are those
     of `SearchSummary`.
     """
-    small = model if model.layout == mask.layout else compact(model, mask)
+    sliced = model.layout == mask.layout and mask.linear in (None, model.linear)
+    small = model if sliced else compact(model, mask)
     summary = SearchSummary(
         steps=steps,
         epochs=sum(epoch.epoch > 0 for epoch in history),  # epoch 0 is an evaluation before training
