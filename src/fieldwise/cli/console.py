@@ -29,6 +29,8 @@ def show(console: Console, records: Sequence[RunRecord], baselines: BaselineReco
     console.print(printable(headline.sentence(headline.chosen(records), baselines)), soft_wrap=True)
     for line in verdict.warnings(records, baselines):
         console.print(f"Warning: {printable(line)}", soft_wrap=True)
+    for line in verdict.harms(records):
+        console.print(printable(line), soft_wrap=True)
 
 
 def describe_dataset(console: Console, data: "Dataset") -> None:

@@ -119,6 +119,16 @@ class Mask(Shown):
         first = self.first_order if inner.first_order is None else inner.first_order
         return Mask(self.full, Mask.of(self.full, values).kept, first)
 
+    def on(self, full: Layout) -> "Mask":
+        """The same columns over another layout, which may lack, or add, fields of which none are kept."""
+        rows = zip(self.full.widths, full.widths, self.kept, strict=False)
+        if full.schema != self.full.schema or any(a != b and (min(a, b) or kept) for a, b, kept in rows):
+            raise MaskError(
+                f"The mask is for widths {self.full.widths}, got a model of widths {full.widths}. They must be "
+                "equal. Use the mask of a search on this model."
+            )
+        return Mask(full, self.kept, self.first_order)
+
     def view(self) -> View:
         """The kept columns of each field."""
         fields = zip(self.full.schema.fields, self.full.widths, self.kept, strict=True)

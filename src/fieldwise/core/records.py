@@ -127,6 +127,25 @@ class SearchSummary(Record):
     """The search whose result was kept, for a search that runs several."""
 
 
+class Harm(Record):
+    """The evidence that a field helps on rows seen in training and hurts on others (`core/harm.py`)."""
+
+    field: str
+    train: FiniteFloat
+    """AUC that the model loses on training rows when the field's values are hidden from it."""
+    train_error: FiniteFloat
+    """Standard error of `train`."""
+    valid: FiniteFloat
+    """AUC that it loses on validation rows."""
+    with_auc: FiniteFloat
+    """Validation AUC of the model with the field."""
+    without_auc: FiniteFloat | None = None
+    """Validation AUC of a model trained without the field; None if none was trained."""
+    gain_error: FiniteFloat | None = None
+    """Standard error of the difference of the two, paired row by row."""
+    left_out: bool = False
+
+
 class StageRecord(Record):
     """The record of one stage. Its file is written last, so its presence means complete."""
 
@@ -135,6 +154,8 @@ class StageRecord(Record):
     peak_memory: int
     """Bytes: resident on CPU, allocated on GPU."""
     summary: SearchSummary | None = None
+    harms: list[Harm] = []
+    """Fields that a pretraining suspected of harm."""
 
 
 class RunRecord(Shown, Record):
@@ -175,6 +196,8 @@ class RunRecord(Shown, Record):
     compact_bytes: Bytes | None = None
     full_stored: dict[str, StoredResult] = {}
     """The full model after rounding its tables to each other type, without training: the answers to beat."""
+    harms: list[Harm] = []
+    """Fields that the pretraining suspected of harm; the full model lacks those that were left out."""
 
     @model_validator(mode="after")
     def _one_per_field(self) -> "RunRecord":

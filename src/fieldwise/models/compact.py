@@ -22,11 +22,7 @@ def compact(model: M, mask: Mask, drop_first_order: bool = False) -> M:
     With `drop_first_order`, fields without columns also lose their first-order weights, so the model no longer reads
     them. Predictions then change, and the model should be retrained.
     """
-    if mask.full != model.layout:
-        raise MaskError(
-            f"The mask is for widths {mask.full.widths}, got a model of widths {model.layout.widths}. They must be "
-            "equal. Use the mask of a search on this model."
-        )
+    mask = mask.on(model.layout)
     if isinstance(model, FactoryModel):
         if drop_first_order:
             raise MaskError(

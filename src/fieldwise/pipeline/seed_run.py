@@ -165,11 +165,12 @@ class SeedRun:
             full_bytes=stored_bytes(self._full),
             compact_bytes=folder_bytes(ModelInfo.read(compact), compact),
             full_stored=self._full_stored,
+            harms=before.harms,
         )
 
 
 def _stage_record(trained: Trained[CTRModel | StoredModel]) -> StageRecord:
-    return StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=peak_memory())
+    return StageRecord(history=trained.history, seconds=trained.seconds, peak_memory=peak_memory(), harms=trained.harms)
 
 
 def _write_traces(result: SearchResult, folder: Path) -> None:

@@ -60,10 +60,11 @@ class AutoDim(Restarting, AdamSearch):
         """Train the supernet, then grow fields by the learned probabilities."""
         widths = candidate_widths(task.layout, self.candidates)
         check_smallest("autodim", budget, task.layout, tuple(int(w) for w in widths[:, 0]), task.linear)
+        live = widths[:, 0] > 0  # not those of fields that were left out
         with randomness(task.seed, "supernet"):
-            net = Supernet(task.model, task.layout, widths, self.candidates[-1]).to(task.torch_device)
-        net.body.start_at(task.click_rate)
-        mixture = Mixture(self, task, net, widths)
+            net = Supernet(task.model, task.layout, widths[live], self.candidates[-1], task.linear)
+        net.to(task.torch_device).body.start_at(task.click_rate)
+        mixture = Mixture(self, task, net, widths[live])
         plan = TrainingPlan(
             stage="search",
             forward=lambda ids: net(ids, mixture.draw()),
@@ -74,7 +75,8 @@ class AutoDim(Restarting, AdamSearch):
             beside=mixture,
         )
         history = fit(net, task, self.training(), plan, folder, watcher)
-        chances = torch.softmax(mixture.logits().detach().double(), 1).cpu().numpy()
+        chances = np.zeros(widths.shape)
+        chances[live] = torch.softmax(mixture.logits().detach().double(), 1).cpu().numpy()
         mask = grow(task.layout, widths, chances, budget, task.linear)
         return finish(
             task,
@@ -124,11 +126,13 @@ def grow(
 class Supernet(nn.Module):
     """Shared tables of the largest width; each candidate maps its first columns to that width and normalizes."""
 
-    def __init__(self, model: Model, layout: Layout, widths: NDArray[np.int64], common: int) -> None:
+    def __init__(
+        self, model: Model, layout: Layout, widths: NDArray[np.int64], common: int, linear: Layout | None = None
+    ) -> None:
         super().__init__()
         assert isinstance(model, OwnModel)
-        fields, count = widths.shape
-        self.body = model.build(Layout(layout.schema, (common,) * fields))
+        fields, count = widths.shape  # the fields with columns
+        self.body = model.build(Layout(layout.schema, tuple(common if w else 0 for w in layout.widths)), linear)
         bound = 1 / torch.from_numpy(np.sqrt(np.maximum(widths, 1)))[:, :, None, None]
         start = (torch.rand(fields, count, common, common) * 2 - 1) * bound
         self.maps = nn.Parameter(start.float())

@@ -14,7 +14,7 @@ Genes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Room:
-    """The allowed widths: at least 1 and at most `widths`, with a total cost within the limit."""
+    """The allowed widths: at least 1 and at most `widths`, or 0 where that is 0, with a total cost within the limit."""
 
     widths: tuple[int, ...]
     costs: tuple[int, ...]
@@ -33,11 +33,11 @@ class Room:
 
     def before(self, width: int) -> int:
         """The next smaller width; 0 for the smallest."""
-        return (width - 1) // self.align * self.align
+        return max(0, (width - 1) // self.align * self.align)
 
     def sample(self, draw: np.random.Generator) -> Genes:
         """Random widths, not repaired."""
-        sampled = [int(draw.integers(1, width + 1)) for width in self.widths]
+        sampled = [int(draw.integers(1, width + 1)) if width else 0 for width in self.widths]
         return tuple(self.next(j, width - 1) for j, width in enumerate(sampled))
 
     def repair(self, genes: Genes, draw: np.random.Generator) -> Genes:

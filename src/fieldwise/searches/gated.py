@@ -56,7 +56,7 @@ class Gated(TrainedSearch):
         mask = Mask.all(model.layout)
         done: list[Stage] = []
         for place, bound in enumerate((*self.stages, budget)):
-            target = replace(bound, align=budget.align)
+            target = task.bound(replace(bound, align=budget.align))
             target = target.fixed(mask.full, task.linear).within(model.layout, model.linear)
             stage = Stage(self, task, model, mask, target, place)
             stage.run(folder / f"stage-{place}" if folder else None, watcher)

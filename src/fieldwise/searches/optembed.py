@@ -134,15 +134,17 @@ class RowThresholds:
     def applied(self, model: CTRModel) -> CTRModel:
         """A copy of the model with the rows below their threshold set to zero."""
         copy = deepcopy(model).eval()
-        for j in range(len(self._widths)):
-            table = copy.embedding.table(j)
-            table *= self._live(table, j)[:, None]
+        for j, width in enumerate(self._layout.widths):
+            if width:
+                table = copy.embedding.table(j)
+                table *= self._live(table, j)[:, None]
         return copy
 
     @torch.no_grad()
     def kept(self, model: CTRModel) -> list[int]:
         """Number of rows per field that are not below its threshold."""
-        return [int(self._live(model.embedding.table(j), j).sum()) for j in range(len(self._widths))]
+        live = (self._live(model.embedding.table(j), j) if w else self.t[:0] for j, w in enumerate(self._layout.widths))
+        return [int(rows.sum()) for rows in live]
 
     def _live(self, table: Tensor, field: int) -> Tensor:
         return step(table.abs().sum(1) - self.t[field])

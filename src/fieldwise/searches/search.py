@@ -125,10 +125,14 @@ def search(
         )
     budget = Budget.parse(budget)
     check_network(settings, task.model)
-    bound = tables_budget(task.model, task.schema, budget)  # raises before any work if the budget cannot be met
+    bound = task.bound(tables_budget(task.model, task.schema, budget))  # raises before any work if it cannot be met
     found = settings.fitted(*task.counts).run(task, bound, folder, watcher)
     assert bound.fits is None or bound.fits(found.mask), f"over the budget of {budget}"
-    return replace(found, budget=budget)
+    if not task.left_out:
+        return replace(found, budget=budget)
+    full, before = task.model.layout(task.schema), Mask.all(task.layout)
+    traces = tuple(trace.among(before.on(full)) for trace in found.traces)
+    return replace(found, budget=budget, mask=found.mask.on(full), traces=traces)
 
 
 def check_network(settings: Search, model: Model) -> None:

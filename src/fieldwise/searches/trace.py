@@ -1,6 +1,6 @@
 """A step-by-step recording of a gated search."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -33,6 +33,10 @@ class Trace:
         counts = torch.zeros(steps, 3, dtype=torch.int64, device=device)
         scores = torch.zeros(steps // every + 1, len(columns), dtype=torch.float64, device=device)
         return cls(columns, limit, every, counts, scores, torch.zeros(1, dtype=torch.int64, device=device))
+
+    def among(self, mask: Mask) -> "Trace":
+        """The trace of a search over a mask's compact layout, with columns of its full layout."""
+        return replace(self, columns=torch.from_numpy(mask.indices)[self.columns])
 
     def record(self, gate: Gate, before: Tensor, after: Tensor) -> None:
         """Append one step of the gate, with its live columns before and after."""

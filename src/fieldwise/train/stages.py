@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, Literal, TypeVar
 
@@ -12,8 +12,9 @@ from fieldwise.core.automatic import chosen
 from fieldwise.core.budget import Budget
 from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.harm import sentence
 from fieldwise.core.mask import Mask
-from fieldwise.core.records import Epoch
+from fieldwise.core.records import Epoch, Harm
 from fieldwise.core.store import FLOAT32, Store, StoreText
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
@@ -24,6 +25,7 @@ from fieldwise.tables.rounding import RoundedRows, rounding
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
+from fieldwise.train.harmful import Condition, settle
 from fieldwise.train.loop import fit
 from fieldwise.train.plan import Training, TrainingPlan, early_stop
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
@@ -38,6 +40,9 @@ class Pretrain(Training):
 
     regularity: SoftOrthogonality = Field(default_factory=SoftOrthogonality)
     """Soft orthogonality of the tables."""
+    harmful: Literal["drop", "keep"] = "drop"
+    """drop: leave out fields that help on rows seen in training and hurt on others, if a training without them is
+    better on validation rows; keep: do not look for them."""
 
 
 class Retrain(Training):
@@ -69,11 +74,15 @@ class Trained(Shown, Generic[M]):
 
     model: M
     history: list[Epoch]
+    harms: list[Harm] = field(default_factory=list)
+    """Fields that pretraining suspected of harm, and what became of each."""
+    other_seconds: float = 0.0
+    """Time of the search for harmful fields, without the training of `model`."""
 
     @property
     def seconds(self) -> float:
         """Total training time, including interrupted runs that were resumed."""
-        return sum(epoch.seconds for epoch in self.history)
+        return sum(epoch.seconds for epoch in self.history) + self.other_seconds
 
     def view(self) -> View:
         """The size of the model, and its epochs."""
@@ -91,7 +100,10 @@ class Trained(Shown, Generic[M]):
         return View(
             f"Trained {type(self.model.settings).__name__}: best validation AUC {best.auc:.4f} in epoch {best.epoch}, "
             f"{self.seconds:.1f} s",
-            (f"{size.columns:,} columns, {size.embedding:,} embedding parameters, {size.dense:,} dense weights",),
+            (
+                f"{size.columns:,} columns, {size.embedding:,} embedding parameters, {size.dense:,} dense weights",
+                *map(sentence, self.harms),
+            ),
             ("epoch", "loss", "valid AUC", "valid log loss", "seconds"),
             rows,
         )
@@ -103,25 +115,43 @@ def pretrain(
     folder: Path | None = None,
     watcher: Watcher | None = None,
 ) -> Trained[CTRModel]:
-    """Train the task's full model until early stopping."""
+    """Train the task's full model until early stopping.
+
+    Fields that are found to be harmful are left out (`Pretrain.harmful`): the model has no columns and no first-order
+    weights of them.
+    """
     settings = (settings or Pretrain()).fitted(*task.counts)
     model = task.starting_model()
-    regularity = settings.regularity
-    place = regularity.place if regularity.strength else None
+
+    def train(model: CTRModel, enough: Condition, place: int) -> list[Epoch]:
+        home = folder / f"without-{place}" if folder and place else folder
+        return fit(model, task, settings, _pretraining(model, task, settings, enough, place), home, watcher)
+
+    history = train(model, lambda _: False, 0)
+    if settings.harmful == "keep":
+        return Trained(model.eval(), history)
+    found = settle(task, model.eval(), history, train, watcher or Watcher())
+    return Trained(found.model, found.history, found.harms, found.seconds)
+
+
+def _pretraining(model: CTRModel, task: Task, settings: Pretrain, enough: Condition, place: int) -> TrainingPlan:
+    """The plan of a training of all columns; it also stops when `enough` holds."""
+    regularity, stop = settings.regularity, early_stop(chosen(settings.patience))
+    where = regularity.place if regularity.strength else None
     apart = OrthogonalSteps(regularity, model.embedding, chosen(settings.batch))
-    plan = TrainingPlan(
+    return TrainingPlan(
         stage="pretrain",
         forward=row_factored(model),
         evaluate=lambda: evaluate(model, task.valid),
-        stop=early_stop(chosen(settings.patience)),
+        stop=lambda history: stop(history) or enough(history),
         keep_best=True,
-        penalty=(lambda: regularity.penalty(model.embedding)) if place == "loss" else None,
-        every_row=place == "loss",
-        after_step=(lambda optimizer: apart.step(optimizer.settle)) if place == "step" else lambda _: None,
+        penalty=(lambda: regularity.penalty(model.embedding)) if where == "loss" else None,
+        every_row=where == "loss",
+        after_step=(lambda optimizer: apart.step(optimizer.settle)) if where == "step" else lambda _: None,
         same_steps=model.same_steps,
         beside=apart,
+        place=place,
     )
-    return Trained(model.eval(), fit(model, task, settings, plan, folder, watcher))
 
 
 def retrain(

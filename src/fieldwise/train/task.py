@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
+from fieldwise.core.budget import Budget
 from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
@@ -18,7 +19,7 @@ from fieldwise.data.store import Dataset, Split
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import Build, model_class
 from fieldwise.models.factory_model import FactoryModel
-from fieldwise.models.model import CTRModel, Model
+from fieldwise.models.model import CTRModel, HeadModel, Model
 from fieldwise.train.randomness import randomness
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -74,15 +75,36 @@ class Task(Shown):
         rows, clicks = self.counts
         return (clicks + 0.5) / (rows + 1)
 
+    @cached_property
+    def left_out(self) -> frozenset[int]:
+        """Indices of the fields that the starting model does not read, where it has all of every other field."""
+        start, linear = self.start, self.model.linear(self.schema)
+        if not isinstance(start, HeadModel) or start.schema != self.schema:
+            return frozenset()
+        gone = frozenset(j for j, name in enumerate(self.schema.names) if name not in start.needs)
+        same = start.layout == _less(self.model.layout(self.schema), gone)
+        return gone if same and start.linear == (_less(linear, gone) if linear else None) else frozenset()
+
     @property
     def layout(self) -> Layout:
-        """The columns of the full model."""
-        return self.model.layout(self.schema)
+        """The columns of the full model, without those of fields that were left out."""
+        return _less(self.model.layout(self.schema), self.left_out)
 
     @property
     def linear(self) -> Layout | None:
         """The first-order weights of the full model, if it has them."""
-        return self.model.linear(self.schema)
+        linear = self.model.linear(self.schema)
+        return _less(linear, self.left_out) if linear else None
+
+    def bound(self, budget: Budget) -> Budget:
+        """The budget of a task without some fields: percentages are of the model with all, and it is at most its size.
+
+        Without such fields, the budget itself.
+        """
+        if not self.left_out:
+            return budget
+        fixed = budget.fixed(self.model.layout(self.schema), self.model.linear(self.schema))
+        return fixed.within(self.layout, self.linear)
 
     @cached_property
     def torch_device(self) -> torch.device:
@@ -101,6 +123,10 @@ class Task(Shown):
 
     def new_model(self, mask: Mask | None = None) -> CTRModel:
         """A model with new random weights, the same for the same seed; with all columns unless a mask is given."""
+        if self.left_out:
+            mask = mask or Mask.all(self.layout)
+            if self.linear and mask.first_order is None:
+                mask = replace(mask, first_order=self.linear.widths)
         with randomness(self.seed, "weights"):
             model = self.model.new(self.schema) if mask is None else self.model.fresh(self.schema, mask)
         model.start_at(self.click_rate)
@@ -112,6 +138,11 @@ class Task(Shown):
     def starting_model(self) -> CTRModel:
         """A copy of the starting model, or a model with new random weights if there is none."""
         return self.new_model() if self.start is None else deepcopy(self.start).to(self.torch_device)
+
+
+def _less(layout: Layout, fields: frozenset[int]) -> Layout:
+    """A layout without the columns of some fields."""
+    return Layout(layout.schema, tuple(0 if j in fields else width for j, width in enumerate(layout.widths)))
 
 
 def choose_device(name: Device) -> torch.device:

@@ -165,6 +165,7 @@ function opening(kind) {
   document.getElementById("made").textContent = "Made by " + data.made + ". This file is self-contained and needs no network.";
   main.append(el("p", { class: "headline", id: "headline" }, data.headline));
   if (data.warnings?.length) main.append(el("div", { class: "notices", id: "warnings", role: "alert" }, data.warnings.length > 1 ? "Warnings:" : "Warning:", el("ul", {}, data.warnings.map((line) => el("li", {}, line)))));
+  if (data.harms?.length) main.append(el("div", { class: "notices", id: "harms", role: "status" }, "Fields suspected of harm:", el("ul", {}, data.harms.map((line) => el("li", {}, line)))));
   if (data.notices.length) {
     const list = el("ul", {}, data.notices.map((line) => el("li", {}, line)));
     const many = data.notices.length > 8;

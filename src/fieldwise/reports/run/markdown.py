@@ -27,6 +27,7 @@ def report(records: Sequence[RunRecord], baselines: BaselineRecord | None = None
         plain(headline.sentence(headline.chosen(records), baselines)),
         "",
         *(f"- **Warning.** {plain(line)}" for line in verdict.warnings(records, baselines)),
+        *(f"- {plain(line)}" for line in verdict.harms(records)),
         "",
         "## Verdict",
         "",

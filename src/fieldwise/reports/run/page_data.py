@@ -24,6 +24,7 @@ def run_data(view: RunView, against: RunView | None = None) -> dict[str, Any]:
         "chosen": chosen[0].budget if chosen else None,
         "close": headline.CLOSE,
         "warnings": verdict.warnings(view.records, view.baselines) if view.records else [],
+        "harms": verdict.harms(view.records),
         "verdict": _verdict(view),
         "columns": _columns(view),
         "notices": notices,

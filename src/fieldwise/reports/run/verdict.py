@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fieldwise.core.baselines import BaselineRecord
 from fieldwise.core.display import Cells
+from fieldwise.core.harm import sentence
 from fieldwise.core.records import Errors, Metrics, RunRecord, Size
 from fieldwise.reports.run.estimate import Estimate, over_seeds
 
@@ -102,6 +103,13 @@ def warnings(records: Sequence[RunRecord], baselines: BaselineRecord | None) -> 
     if any(model.auc.value > TOO_GOOD for model in trained):
         return [*lines, _leak([model for model in trained if model.auc.value > TOO_GOOD], baselines)]
     return [*lines, *_suspicious(baselines), *_undecided(records)]
+
+
+def harms(records: Sequence[RunRecord]) -> list[str]:
+    """One sentence for each field that a pretraining suspected of harm, by seed if there are several."""
+    seeds = {record.seed: record for record in records}
+    lines = [(seed, sentence(harm)) for seed, record in seeds.items() for harm in record.harms]
+    return [f"Seed {seed}: {line}" if len(seeds) > 1 else line for seed, line in lines]
 
 
 def total(size: Size) -> int:

@@ -1,0 +1,130 @@
+"""Measures the check for harmful fields: which it suspects, which it leaves out, and what that is worth.
+
+    python benchmarks/harmful.py runs/autoint/dataset runs/criteo/dataset --out runs/harmful.jsonl
+    python benchmarks/harmful.py DATASET --models deepfm --seeds 10 --jobs 8 --device cuda --out runs/harmful.jsonl
+
+DATASET is a folder of `fieldwise prepare`. A unit is one dataset, model and seed. It pretrains with all fields and hides
+each field of many ids; if one is suspected, it pretrains again as a run does by default, which leaves out what is
+harmful. Both models are tested. `--rows` takes that many evenly spaced training rows. Each unit appends a line to the
+output when it ends; the same command skips what is there, and prints the table.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+MODELS: Final = ("deepfm", "dcnv2")
+HEADS: Final = ("dataset", "rows", "model", "seed", "hiding costs on train / valid rows", "suspected", "left out",
+                "valid AUC", "without", "test AUC", "without")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One dataset, model and seed."""
+
+    dataset: Path
+    model: str
+    seed: int
+    rows: int | None
+    device: str
+
+    @property
+    def key(self) -> list[Any]:
+        """What tells it from other units."""
+        return [self.dataset.parent.name if self.dataset.name == "dataset" else self.dataset.name, self.rows,
+                self.model, self.seed]  # fmt: skip
+
+
+def measured(unit: Unit) -> dict[str, Any]:
+    """Trains and tests the models of a unit."""
+    import torch
+
+    from fieldwise.core.registry import resolve
+    from fieldwise.data.store import Dataset
+    from fieldwise.models import MODELS as KNOWN
+    from fieldwise.train import harmful
+    from fieldwise.train.evaluate import evaluate
+    from fieldwise.train.stages import Pretrain, pretrain
+    from fieldwise.train.task import Task
+
+    torch.set_num_threads(1)
+    started, data = time.perf_counter(), Dataset.open(unit.dataset)
+    train = harmful.sample(data.train, min(len(data.train), unit.rows or len(data.train)))
+    model = resolve("model", KNOWN, unit.model)()
+    task = Task(data.schema, train, data.valid, model, unit.seed, unit.device)  # type: ignore[arg-type]
+    full = pretrain(task, Pretrain(harmful="keep"))
+    before = time.perf_counter()
+    hidden = harmful.hidden_fields(full.model, train, data.valid)
+    check = time.perf_counter() - before
+    suspected = harmful.suspects(full.model, train, data.valid)
+    found = {
+        "unit": unit.key,
+        "hidden": [[one.field, one.train, one.valid] for one in hidden],
+        "suspected": [one.field for one in suspected],
+        "valid": evaluate(full.model, data.valid).auc,
+        "test": evaluate(full.model, data.test).auc,
+        "check_share": check / full.seconds,
+    }
+    if suspected:
+        kept = pretrain(task)
+        found["harms"] = [harm.to_json() for harm in kept.harms]
+        found["test_without"] = evaluate(kept.model, data.test).auc
+        found["share"] = kept.seconds / full.seconds
+    return {**found, "seconds": time.perf_counter() - started}
+
+
+def row(found: dict[str, Any]) -> list[str]:
+    """One line of the table."""
+    harms = found.get("harms", [])
+    largest = sorted(found["hidden"], key=lambda one: -one[1])[:4]
+    left = [harm["field"] for harm in harms if harm["left_out"]]
+    without = f"{harms[-1]['without_auc']:.4f}" if harms else ""
+    return [
+        *map(str, found["unit"]),
+        "; ".join(f"{name} {train:.4f} / {valid:.4f}" for name, train, valid in largest),
+        ", ".join(found["suspected"]),
+        ", ".join(left),
+        f"{found['valid']:.4f}",
+        without,
+        f"{found['test']:.4f}",
+        f"{found['test_without']:.4f}" if left else "",
+    ]
+
+
+def main() -> None:
+    """Runs the missing units in parallel processes, and prints all of the output as a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("datasets", type=Path, nargs="+")
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[3], help="one number: seeds below it; else the seeds")
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    lines = given.out.read_text(encoding="utf-8").splitlines() if given.out.exists() else []
+    done = [json.loads(line) for line in lines]
+    seeds = range(given.seeds[0]) if len(given.seeds) == 1 else given.seeds
+    units = [Unit(d, m, s, given.rows, given.device) for s in seeds for m in given.models for d in given.datasets]
+    units = [unit for unit in units if unit.key not in [found["unit"] for found in done]]
+    with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
+        for ended in as_completed([pool.submit(measured, unit) for unit in units]):
+            done.append(ended.result())
+            with given.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(done[-1]) + "\n")
+            print(" | ".join(row(done[-1])), f"| {done[-1]['seconds']:.0f} s", flush=True)
+    print("\n| " + " | ".join(HEADS) + " |\n|" + "---|" * len(HEADS))
+    for found in sorted(done, key=lambda one: [str(part) for part in one["unit"]]):
+        print("| " + " | ".join(row(found)) + " |")
+
+
+if __name__ == "__main__":
+    main()

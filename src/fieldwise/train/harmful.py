@@ -1,0 +1,162 @@
+"""Fields that help on rows seen in training and hurt on others, such as a raw time.
+
+Hiding a field from the trained model does not reveal harm, because the model relies on the field. It reveals
+memorizing: hiding then costs several times as much on rows seen in training as on validation rows, while useful fields
+cost about as much on both. A model that is trained without the suspect settles it.
+"""
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwise.core.harm import sentence
+from fieldwise.core.mask import Mask
+from fieldwise.core.records import Epoch, Harm
+from fieldwise.core.schema import PADDING, UNKNOWN, Schema
+from fieldwise.core.watcher import Watcher
+from fieldwise.data.store import Split
+from fieldwise.models.compact import compact
+from fieldwise.models.model import CTRModel, HeadModel
+from fieldwise.train.evaluate import predictions
+from fieldwise.train.task import Task
+from fieldwise.train.uncertainty import Values, auc_error, placements
+
+ROWS: Final = 50_000
+"""Maximum rows of each split on which fields are hidden."""
+IDS: Final = 100
+"""A field with fewer ids cannot memorize rows."""
+RATIO: Final = 3
+"""Hiding a suspect costs at least this many times as much AUC on training rows as on validation rows,"""
+CLEAR: Final = 0.01
+"""and this much AUC more,"""
+ERRORS: Final = 3
+"""and on training rows this many standard errors."""
+GAIN: Final = 2
+"""Minimum gain of the model without the suspect, in standard errors of the difference."""
+TRAININGS: Final = 3
+"""Maximum number of trainings without a suspect."""
+
+Condition = Callable[[list[Epoch]], bool]
+Train = Callable[[CTRModel, Condition, int], list[Epoch]]
+"""Trains a model in place until early stopping, or until a condition holds; the number tells trainings apart."""
+
+
+@dataclass
+class Settled:
+    """A pretrained model without the harmful fields."""
+
+    model: CTRModel
+    history: list[Epoch]
+    harms: list[Harm] = field(default_factory=list)
+    """The suspects, and what became of each."""
+    seconds: float = 0.0
+    """Time spent on anything but training `model`."""
+
+
+def settle(task: Task, model: CTRModel, history: list[Epoch], train: Train, watcher: Watcher) -> Settled:
+    """Leaves harmful fields out of a pretrained model, one training each, until the strongest suspect is innocent."""
+    now = Settled(model, history)
+    for place in range(1, TRAININGS + 1):
+        started = time.perf_counter()
+        found = suspects(now.model, task.train_rows, task.valid_rows)
+        now.seconds += time.perf_counter() - started
+        if not found or len(now.model.needs) < 2:
+            break
+        harm = found[0]
+        if isinstance(now.model, HeadModel):
+            watcher.begin(f"pretrain without '{harm.field}', seed {task.seed}", done=False)
+            harm = _settle_one(task, now, harm, train, place)
+        now.harms.append(harm)
+        watcher.note(sentence(harm))
+        if not harm.left_out:
+            break
+    return now
+
+
+def _settle_one(task: Task, now: Settled, harm: Harm, train: Train, place: int) -> Harm:
+    """Trains a model without one more field, and goes on with it if it is better."""
+    best = max(epoch.auc for epoch in now.history)
+
+    def hopeless(history: list[Epoch]) -> bool:  # not earlier: a model without the field may learn more slowly
+        return len(history) >= len(now.history) and max(epoch.auc for epoch in history) <= best
+
+    out = {harm.field, *(one.field for one in now.harms if one.left_out)}
+    smaller = without(task.starting_model(), out)
+    now.model.cpu()  # makes room on a GPU
+    history = train(smaller, hopeless, place)
+    now.model.to(task.torch_device)
+    before, after = (_placed(model, task.valid_rows) for model in (now.model, smaller))
+    gain, error = _difference(after, before)
+    better = gain > GAIN * error
+    values = {"without_auc": harm.with_auc + gain, "gain_error": error, "left_out": better}
+    now.seconds += sum(epoch.seconds for epoch in (now.history if better else history))
+    if better:
+        now.model, now.history = smaller.eval(), history
+    return harm.model_copy(update=values)
+
+
+def without(model: CTRModel, fields: Collection[str]) -> CTRModel:
+    """A model that reads neither columns nor first-order weights of some fields, with its other weights as they are."""
+    names, widths = model.schema.names, model.layout.widths
+    kept = tuple(() if name in fields else tuple(range(width)) for name, width in zip(names, widths, strict=True))
+    return compact(model, Mask(model.layout, kept, tuple(int(name not in fields) for name in names)))
+
+
+def suspects(model: CTRModel, train: Split, valid: Split) -> list[Harm]:
+    """Fields that a trained model needs for rows that it has seen far more than for others, strongest first."""
+    excess = [(harm.train - RATIO * max(0.0, harm.valid), harm) for harm in hidden_fields(model, train, valid)]
+    return [harm for much, harm in sorted(excess, key=lambda pair: -pair[0]) if much >= CLEAR]
+
+
+def hidden_fields(model: CTRModel, train: Split, valid: Split) -> list[Harm]:
+    """What hiding each field of many ids costs, where the cost on training rows could make it a suspect."""
+    count = min(len(train), len(valid), ROWS)
+    seen, unseen = sample(train, count), sample(valid, count)
+    if any(min(clicks.sum(), (~clicks).sum()) < 2 for clicks in (_clicks(seen), _clicks(unseen))):
+        return []
+    shown, found = (_placed(model, seen), _placed(model, unseen)), []
+    for place, one in enumerate(model.schema.fields):
+        if one.cardinality < IDS or one.name not in model.needs:
+            continue
+        cost, error = _difference(shown[0], _placed(model, hide(seen, model.schema, place)))
+        if cost >= max(CLEAR, ERRORS * error):
+            valid_cost, _ = _difference(shown[1], _placed(model, hide(unseen, model.schema, place)))
+            found.append((one.name, cost, error, valid_cost))
+    auc = float(_placed(model, valid)[0].mean()) if found else 0.0
+    return [
+        Harm(field=name, train=cost, train_error=error, valid=valid_cost, with_auc=auc)
+        for name, cost, error, valid_cost in found
+    ]
+
+
+def hide(rows: Split, schema: Schema, field: int) -> Split:
+    """The rows with one field's value unknown."""
+    first = sum(schema.lengths[:field])
+    ids = np.array(rows.ids)
+    ids[:, first] = UNKNOWN
+    ids[:, first + 1 : first + schema.lengths[field]] = PADDING
+    return Split(ids, rows.labels)
+
+
+def sample(split: Split, count: int) -> Split:
+    """Evenly spaced rows."""
+    rows = np.linspace(0, len(split) - 1, count).round().astype(np.int64)
+    return Split(split.ids[rows], split.labels[rows])
+
+
+def _clicks(rows: Split) -> NDArray[np.bool_]:
+    return np.asarray(rows.labels > 0.5)
+
+
+def _placed(model: CTRModel, rows: Split) -> tuple[Values, Values]:
+    return placements(predictions(model, rows)[0], _clicks(rows))
+
+
+def _difference(one: tuple[Values, Values], other: tuple[Values, Values]) -> tuple[float, float]:
+    """How far the first AUC is above the second on the same rows, and the standard error."""
+    clicks, others = one[0] - other[0], one[1] - other[1]
+    return float(clicks.mean()), auc_error(clicks, others)

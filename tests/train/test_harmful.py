@@ -1,0 +1,160 @@
+"""Harmful fields: suspected, settled by a training without them, and left out."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.records import Harm
+from fieldwise.core.schema import PADDING
+from fieldwise.core.settings import validate
+from fieldwise.core.watcher import Watcher
+from fieldwise.data.store import Dataset, Split
+from fieldwise.models.model import CTRModel
+from fieldwise.train import harmful
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.stages import Pretrain, Retrain, Trained, pretrain, retrain
+from fieldwise.train.task import Task
+from tests.memorized import MODEL, SCHEMA, SETTINGS, memorized_task, split
+from tests.models.factories import deep
+from tests.trainings import Stop, numbers, same
+
+KEEP = SETTINGS.model_copy(update={"harmful": "keep"})
+
+
+@pytest.fixture(scope="module")
+def kept() -> Trained[CTRModel]:
+    """The full model, with the harmful field."""
+    return pretrain(memorized_task(), KEEP)
+
+
+@pytest.fixture(scope="module")
+def dropped() -> Trained[CTRModel]:
+    """The model that pretraining returns by default."""
+    return pretrain(memorized_task(), SETTINGS)
+
+
+def _harm(name: str) -> Harm:
+    return Harm(field=name, train=0.1, train_error=0.001, valid=0.01, with_auc=0.7)
+
+
+def test_a_field_that_memorizes_is_left_out(kept: Trained[Any], dropped: Trained[Any]) -> None:
+    (harm,) = dropped.harms
+    assert (harm.field, harm.left_out) == ("time", True)
+    assert harm.train > max(0.02, 3 * harm.valid), "it helps on rows seen in training only"
+    assert harm.with_auc == pytest.approx(max(epoch.auc for epoch in kept.history))
+    assert harm.without_auc == pytest.approx(max(epoch.auc for epoch in dropped.history))
+    assert dropped.model.needs == ("tags", "user", "kind")
+    assert dropped.model.layout.widths == (4, 4, 0, 4)
+    assert dropped.model.linear.widths == (1, 1, 0, 1)
+    test = split(4_000, 3)
+    assert evaluate(dropped.model, test).auc > evaluate(kept.model, test).auc + 0.01
+    assert dropped.seconds > sum(epoch.seconds for epoch in dropped.history), "both trainings count"
+    assert "Field 'time' was left out" in repr(dropped)
+
+
+def test_a_useful_field_of_many_ids_and_unseen_values_is_no_suspect(kept: Trained[Any], dropped: Trained[Any]) -> None:
+    task = memorized_task()
+    shown = {harm.field: harm for harm in harmful.hidden_fields(kept.model, task.train_rows, task.valid_rows)}
+    assert shown["user"].train > 2 * harmful.CLEAR
+    assert shown["user"].train < harmful.RATIO * shown["user"].valid
+    assert [harm.field for harm in harmful.suspects(kept.model, task.train_rows, task.valid_rows)] == ["time"]
+    assert harmful.suspects(dropped.model, task.train_rows, task.valid_rows) == [], "nothing else after it"
+
+
+def test_the_check_does_not_change_what_it_keeps(kept: Trained[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harmful, "GAIN", 1e9)
+    found = pretrain(memorized_task(), SETTINGS)
+    assert same(found.model.state_dict(), kept.model.state_dict())
+    assert numbers(found) == numbers(kept)
+    assert [(harm.field, harm.left_out) for harm in found.harms] == [("time", False)]
+    assert "Field 'time' was kept" in repr(found)
+
+
+def test_an_interrupted_training_without_the_field_resumes_with_the_same_bits(
+    tmp_path: Path, dropped: Trained[Any]
+) -> None:
+    class StopSecond(Watcher):
+        """Stops in the second training."""
+
+        def begin(self, title: str, done: bool) -> None:
+            assert (title, done) == ("pretrain without 'time', seed 0", False)
+            self.epoch = Stop(2).epoch  # type: ignore[method-assign]
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(memorized_task(), SETTINGS, tmp_path, StopSecond())
+    assert (tmp_path / "without-1").is_dir()
+    again = pretrain(memorized_task(), SETTINGS, tmp_path)
+    assert numbers(again) == numbers(dropped)
+    assert again.harms == dropped.harms
+    assert same(again.model.state_dict(), dropped.model.state_dict())
+
+
+def test_a_training_without_a_useful_field_ends_early(monkeypatch: pytest.MonkeyPatch, kept: Trained[Any]) -> None:
+    monkeypatch.setattr(harmful, "suspects", lambda *_: [_harm("kind"), _harm("time")])
+    epochs: list[int] = []
+    watcher = Watcher()
+    monkeypatch.setattr(watcher, "epoch", lambda stage, epoch: epochs.append(epoch.epoch))
+    found = pretrain(memorized_task(), SETTINGS, watcher=watcher)
+    first = len(kept.history)
+    assert epochs[:first] == list(range(first))
+    assert 0 < len(epochs) - first <= first, "no more epochs than with the field"
+    assert [(harm.field, harm.left_out) for harm in found.harms] == [("kind", False)], "an innocent suspect is the last"
+
+
+def test_hiding_a_field_of_several_values_leaves_one_unknown_value() -> None:
+    rows = split(50, 1)
+    hidden = harmful.hide(rows, SCHEMA, 0)
+    assert set(hidden.ids[:, 0]) == {0}
+    assert set(hidden.ids[:, 1]) == {PADDING}
+    assert np.array_equal(hidden.ids[:, 2:], rows.ids[:, 2:])
+    assert rows.ids[:, 0].all(), "the rows stay as they are"
+
+
+def test_rows_of_one_label_suspect_nothing(kept: Trained[Any]) -> None:
+    rows = split(100, 1)
+    constant = Split(rows.ids, np.zeros_like(rows.labels))
+    assert harmful.suspects(kept.model, rows, constant) == []
+
+
+def test_several_harmful_fields_go_one_at_a_time_and_the_last_field_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harmful, "GAIN", -1e9)
+    monkeypatch.setattr(harmful, "suspects", lambda model, *_: [_harm(name) for name in model.needs])
+    monkeypatch.setattr(harmful, "TRAININGS", 9)
+    found = pretrain(memorized_task(), SETTINGS.model_copy(update={"epochs": 1, "batch": 1024}))
+    assert [harm.field for harm in found.harms] == ["tags", "user", "time"]
+    assert found.model.needs == ("kind",)
+
+
+def test_a_task_that_starts_without_a_field_builds_models_without_it(dropped: Trained[Any]) -> None:
+    task = memorized_task().starting_from(dropped.model)
+    assert task.left_out == {2}
+    assert task.layout == dropped.model.layout
+    assert task.linear == dropped.model.linear
+    assert task.new_model().needs == dropped.model.needs
+    assert task.bound(Budget.percent(10)).amount == pytest.approx(0.1 * MODEL.layout(SCHEMA).params, abs=1)
+    assert task.bound(Budget.percent(90)).amount == dropped.model.layout.params, "all that is left"
+    trained = retrain(task, dropped.model, Retrain(batch=512, epochs=1))
+    assert trained.model.needs == dropped.model.needs
+
+
+def test_a_factorys_model_keeps_the_field_and_says_so(planted: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    watcher = Watcher()
+    monkeypatch.setattr(watcher, "note", notes.append)
+    monkeypatch.setattr(harmful, "suspects", lambda *_: [_harm("user")])
+    task = Task.of(planted, deep, device="cpu")
+    found = pretrain(task, Pretrain(batch=512, epochs=1), watcher=watcher)
+    assert found.harms == [_harm("user")]
+    assert "user" in found.model.needs
+    assert len(notes) == 1
+    assert "Field 'user' may be harmful" in notes[0]
+
+
+def test_a_wrong_setting_is_one_line() -> None:
+    _, problems = validate(Pretrain, {"harmful": "yes"}, "pretrain")
+    assert len(problems) == 1
+    assert "drop" in problems[0]
+    assert "keep" in problems[0]
