@@ -1,10 +1,10 @@
-"""Measures the check for harmful fields: which it suspects, which it leaves out, and what that is worth.
+"""Measures the check for harmful fields: which it suspects, which it leaves out, and what that gains.
 
     python benchmarks/harmful.py runs/autoint/dataset runs/criteo/dataset --out runs/harmful.jsonl
     python benchmarks/harmful.py DATASET --models deepfm --seeds 10 --jobs 8 --device cuda --out runs/harmful.jsonl
 
-DATASET is a folder of `fieldwise prepare`. A unit is one dataset, model and seed. It pretrains with all fields and hides
-each field of many ids; if one is suspected, it pretrains again as a run does by default, which leaves out what is
+DATASET is a folder of `fieldwise prepare`. A unit is one dataset, model and seed. It pretrains with all fields and
+hides each field of many ids; if one is suspected, it pretrains again as a run does by default, which leaves out what is
 harmful. Both models are tested. `--rows` takes that many evenly spaced training rows. Each unit appends a line to the
 output when it ends; the same command skips what is there, and prints the table.
 """

@@ -37,7 +37,7 @@ def test_noise_gets_no_columns_and_the_others_beat_random_ones(tmp_path: Path) -
     """On few rows of a strong signal, where the order of widths is not certain; the slow test has that."""
     data = prepare(Planted(rows=50_000, signal=4.0), tmp_path / "data")
     stage = {"batch": 512, "learning_rate": 0.01, "epochs": 8}
-    widths, aucs = widths_and_aucs(data, 0, Pretrain(**stage), HAM(batch=512), Retrain(**stage))
+    widths, aucs = widths_and_aucs(data, 0, Pretrain(**stage, harmful="keep"), HAM(batch=512), Retrain(**stage))
     assert max(widths[3:]) <= 1
     assert min(widths[:3]) >= 2
     assert sum(widths) == 14
@@ -67,7 +67,7 @@ def test_frequent_users_with_more_true_columns_get_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_ham_finds_the_planted_widths_and_beats_random(seed: int, tmp_path: Path) -> None:
     data = prepare(Planted(seed=seed), tmp_path / "data")
-    (user, item, city, *noise), aucs = widths_and_aucs(data, seed, Pretrain(), HAM(), Retrain())
+    (user, item, city, *noise), aucs = widths_and_aucs(data, seed, Pretrain(harmful="keep"), HAM(), Retrain())
     assert user > item > city > max(noise)
     assert max(noise) <= 1
     assert user + item + city + sum(noise) == 14

@@ -43,7 +43,7 @@ def _harm(name: str) -> Harm:
 def test_a_field_that_memorizes_is_left_out(kept: Trained[Any], dropped: Trained[Any]) -> None:
     (harm,) = dropped.harms
     assert (harm.field, harm.left_out) == ("time", True)
-    assert harm.train > max(0.02, 3 * harm.valid), "it helps on rows seen in training only"
+    assert harm.train > max(0.02, 4 * harm.valid), "it helps on rows seen in training only"
     assert harm.with_auc == pytest.approx(max(epoch.auc for epoch in kept.history))
     assert harm.without_auc == pytest.approx(max(epoch.auc for epoch in dropped.history))
     assert dropped.model.needs == ("tags", "user", "kind")

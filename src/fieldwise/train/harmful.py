@@ -29,7 +29,7 @@ ROWS: Final = 50_000
 """Maximum rows of each split on which fields are hidden."""
 IDS: Final = 100
 """A field with fewer ids cannot memorize rows."""
-RATIO: Final = 3
+RATIO: Final = 4
 """Hiding a suspect costs at least this many times as much AUC on training rows as on validation rows,"""
 CLEAR: Final = 0.01
 """and this much AUC more,"""
