@@ -113,7 +113,7 @@ def test_a_table_runs_from_flags_and_is_described(tmp_path: Path) -> None:
     rows = [f"{(i * 7) % 5 % 2},{i % 13},u{i % 31},{i * 0.37:.2f}" for i in range(4_000)]
     raw = tmp_path / "clicks.csv"
     raw.write_text("\n".join(["click,item,user,price", *rows, "1,2", ""]))
-    flags = ["--source", "table", "--raw", str(raw), "--label", "click", "--bad-rows", "skip", "--budget", "25%"]
+    flags = ["--raw", str(raw), "--label", "click", "--bad-rows", "skip", "--budget", "25%"]
     result = cli("run", "--out", tmp_path / "r", *flags, *FAST[2:])
     assert result.returncode == 0, result.stderr
     assert "1 bad row was skipped, 0.02% of 4,001." in result.stdout.splitlines()
@@ -121,6 +121,8 @@ def test_a_table_runs_from_flags_and_is_described(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     for words in ("table, label 'click'", "quantile, 64 bins", "category", "1 bad row was skipped", "unknown %"):
         assert words in shown.stdout
+    wrong = cli("describe", tmp_path / "r")
+    assert wrong.stderr.strip().endswith(f"Name '{tmp_path / 'r' / 'dataset'}'.")
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:

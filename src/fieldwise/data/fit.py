@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from fieldwise.data.field_encoder import FieldEncoder, TimeType
 from fieldwise.data.rules import NOT_A_NUMBER, Rule, not_numbers, numbers_of, plain
 from fieldwise.data.times import find_form, settle_form
 from fieldwise.data.vocabulary import Counter
+
+_SHORTEST_TIME: Final = len("1/2/24")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,10 @@ def _with_text_form(rule: Rule, values: pa.Array) -> Rule:
     """Returns the rule of a category with the form of its texts if they are times, so that times find them."""
     if rule.kind != "category" or rule.time_format is not None or not pa.types.is_string(values.type):
         return rule
-    found = find_form(values.slice(0, 1_000))
+    first = values.slice(0, 1_000)
+    if (pc.max(pc.utf8_length(first)).as_py() or 0) < _SHORTEST_TIME:
+        return rule
+    found = find_form(first)
     is_time = found.settled and found.name in ("year-first", "day-first", "month-first")
     return rule.model_copy(update={"time_format": found.name}) if is_time else rule
 

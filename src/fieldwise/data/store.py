@@ -59,7 +59,9 @@ class Dataset(Shown):
         try:
             info = read_json(folder / INFO)
         except FileNotFoundError as error:
-            raise DataError(f"'{folder}' is not a dataset: {INFO} is missing. {_make()}") from error
+            inside = folder / "dataset"  # of a run
+            do = f"Name '{inside}'." if (inside / INFO).is_file() else _make()
+            raise DataError(f"'{folder}' is not a dataset: {INFO} is missing. {do}") from error
         except OSError as error:
             raise DataError(f"'{folder}' is not a dataset: {error}. {_make()}") from error
         except ValueError as error:
