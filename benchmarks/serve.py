@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument(
         "--stores", nargs="*", default=["float16", "int8", "int4"], help="also the compact model in these"
     )
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "serve.json")
     given = parser.parse_args()
     fields = schema()
     full = DCNv2().build(fields.layout(16)).eval()
@@ -71,7 +72,7 @@ def main() -> None:
         "machine": {"cores": os.cpu_count(), "cpu": platform.machine(), "python": platform.python_version()},
         "versions": {name: version(name) for name in ("onnxruntime", "torch")},
     }
-    (HERE / "results" / "serve.json").write_text(json.dumps(record, indent=1) + "\n")
+    given.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
