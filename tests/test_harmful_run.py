@@ -112,6 +112,8 @@ def test_a_comparison_shares_the_model_without_the_field(data: fw.Dataset, tmp_p
     del given["search"]
     found = fw.compare(given, tmp_path)
     assert {cell.record.harms[0].field for cell in found.cells if cell.record} == {"time"}
+    for name in ("comparison.md", "report-*.html"):
+        assert next(tmp_path.glob(name)).read_text().count(f", seed 0: {FOUND}") == 1
 
 
 def test_keep_and_the_preset_paper_do_not_look(data: fw.Dataset) -> None:

@@ -1,11 +1,13 @@
 """Prepares the data of a comparison's page from `comparison.json`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any, Final
 
 from fieldwise.core.errors import RunError
+from fieldwise.core.harm import sentence
 from fieldwise.core.hints import either
+from fieldwise.core.records import Harm
 from fieldwise.reports.comparison.differences import differences
 from fieldwise.reports.run import stored
 
@@ -39,6 +41,7 @@ def _data(value: Mapping[str, Any]) -> dict[str, Any]:
         "title": f"{len(methods)} methods on {source}",
         "source": source,
         "headline": _headline(value),
+        "harms": harms((cell["model"], cell["seed"], cell["record"].get("harms", [])) for cell in complete),
         "notices": _notices(cells),
         "methods": methods,
         "models": list(dict.fromkeys(cell["model"] for cell in cells)),
@@ -111,6 +114,16 @@ def _headline(value: Mapping[str, Any]) -> str:
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def harms(found: Iterable[tuple[str, int, Any]]) -> list[str]:
+    """Returns one line per model, seed and field that its pretraining suspected of harm, which all methods share."""
+    each = {(model, seed): given for model, seed, given in found}
+    return [
+        f"{model}, seed {seed}: {sentence(Harm.model_validate(one))}"
+        for (model, seed), given in each.items()
+        for one in given
+    ]
 
 
 def _notices(cells: list[Mapping[str, Any]]) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from fieldwise.core.comparison import Comparison, Row
+from fieldwise.reports.comparison.page_data import harms
 from fieldwise.reports.run.markdown import Cells, markdown_table, plain, plain_rows
 
 HEADS = (
@@ -19,6 +20,8 @@ def markdown(comparison: Comparison) -> str:
     """Returns comparison.md: one table per model and budget, then notes on reading them and the failed cells."""
     first = next((cell.record for cell in comparison.cells if cell.record), None)
     lines = [f"# Searches compared on {plain(source(comparison))}", "", summary(comparison), ""]
+    suspected = harms((cell.model, cell.seed, cell.record.harms) for cell in comparison.cells if cell.record)
+    lines += [*(f"- {plain(line)}" for line in suspected), ""] if suspected else []
     for model, budget in groups(comparison):
         lines += [
             f"## {model}, {budget}",
