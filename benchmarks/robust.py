@@ -5,7 +5,7 @@
 
 Datasets are folders of `fieldwise prepare`. A unit is a dataset, a model and a seed: it pretrains once, and for every
 fraction of the parameters and every search it retrains the result with each schedule. Each unit appends its rows to the
-output when it ends, and the same command skips what is there. At the end, and alone if no dataset is given, a summary:
+output when it ends, and the same command skips what is there. At the end, and without datasets at once, a summary:
 per search and schedule the difference of test AUC to `uniform` with the constant schedule, paired by seed; the cost is
 seconds of search and retraining over those of pretraining.
 """

@@ -268,3 +268,10 @@ def test_a_file_that_is_no_text_is_named_by_what_it_is(start: bytes, says: str, 
 def test_a_header_that_begins_like_another_format_is_text(header: str, tmp_path: Path) -> None:
     (tmp_path / "raw.csv").write_text(f"{header}\n" + "".join(f"{i % 7},{i % 2}\n" for i in range(50)))
     assert Table(raw=tmp_path / "raw.csv", label="click").open().columns == tuple(header.split(","))
+
+
+@pytest.mark.parametrize(("text", "what"), [("", "is empty"), ("\n1,2\n", "begins with an empty line")])
+def test_a_file_without_a_header_line_is_named_by_what_it_is(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "raw.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=what):
+        Table(raw=tmp_path / "raw.csv", label="click").open()

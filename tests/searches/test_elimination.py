@@ -22,7 +22,7 @@ def drawn(columns: int, seed: int = 0) -> tuple[Floats, Floats]:
 
 
 def reference(gradient: Floats, curvature: Floats, costs: Floats, ridge: float) -> list[int]:
-    """The order of removal, with the minimum over every remaining set solved anew."""
+    """The order of removal, with the minimum over every remaining set solved again."""
     count = len(gradient)
     lifted = curvature + ridge * curvature.diagonal().mean() * np.eye(count)
 
@@ -39,7 +39,7 @@ def reference(gradient: Floats, curvature: Floats, costs: Floats, ridge: float) 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_columns_go_as_if_every_minimum_were_solved_anew(seed: int) -> None:
+def test_columns_go_as_if_every_minimum_were_solved_again(seed: int) -> None:
     gradient, curvature = drawn(9, seed)
     costs = np.array([1, 1, 1, 5, 5, 5, 2, 2, 9])
     found = ranks(gradient, [curvature], costs, [np.arange(9)], 0.01)

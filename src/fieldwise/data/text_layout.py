@@ -60,7 +60,9 @@ def layout_of(path: Path, header: Sequence[str] = (), delimiter: str | None = No
     """Returns the layout of a text file; `header` names the columns of a file without a header line."""
     with open_text(path, encoding) as file:
         lines = list(islice(file, _LINES))
-    if not lines or not lines[0].strip():
+    if not lines:
+        raise DataError(f"'{path}' is empty. Allowed: a header with the column names, and rows. Give another file.")
+    if not lines[0].strip():
         raise DataError(f"'{path}' begins with an empty line. Allowed: a header with the column names. Add one.")
     delimiter = delimiter or max(DELIMITERS, key=lines[0].count)
     spaced = _is_spaced(lines, delimiter)
