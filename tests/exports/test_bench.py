@@ -55,5 +55,5 @@ def test_a_factorys_model_is_measured_in_every_runtime(tmp_path: Path, monkeypat
     export(compact(model_of(deep), mask_for(model_of(deep))), tmp_path / "m")
     found = bench(tmp_path / "m", seconds=0.02, batches=(1, 8), model=deep)
     assert [(cell.model, cell.runtime) for cell in found.cells] == [
-        (model, runtime) for model in ("full", "compact") for runtime in ("eager", "onnxruntime")
+        (model, runtime) for runtime in ("eager", "onnxruntime") for model in ("full", "compact")
     ]
