@@ -10,14 +10,12 @@ output when it ends; the same command skips what is there, and prints the table.
 """
 
 import argparse
-import json
-import multiprocessing
-import os
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from resumable import read, run
 
 MODELS: Final = ("deepfm", "dcnv2")
 HEADS: Final = ("dataset", "rows", "model", "seed", "hiding costs on train / valid rows", "suspected", "left out",
@@ -41,8 +39,8 @@ class Unit:
                 self.model, self.seed]  # fmt: skip
 
 
-def measured(unit: Unit) -> dict[str, Any]:
-    """Trains and tests the models of a unit."""
+def measured(unit: Unit) -> list[dict[str, Any]]:
+    """Trains and tests the models of a unit; returns one row."""
     import torch
 
     from fieldwise.core.registry import resolve
@@ -76,7 +74,7 @@ def measured(unit: Unit) -> dict[str, Any]:
         found["harms"] = [harm.to_json() for harm in kept.harms]
         found["test_without"] = evaluate(kept.model, data.test).auc
         found["share"] = kept.seconds / full.seconds
-    return {**found, "seconds": time.perf_counter() - started}
+    return [{**found, "seconds": time.perf_counter() - started}]
 
 
 def row(found: dict[str, Any]) -> list[str]:
@@ -108,19 +106,13 @@ def main() -> None:
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = given.out.read_text(encoding="utf-8").splitlines() if given.out.exists() else []
-    done = [json.loads(line) for line in lines]
+    done = read(given.out)
     seeds = range(given.seeds[0]) if len(given.seeds) == 1 else given.seeds
     units = [Unit(d, m, s, given.rows, given.device) for s in seeds for m in given.models for d in given.datasets]
     units = [unit for unit in units if unit.key not in [found["unit"] for found in done]]
-    with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
-        for ended in as_completed([pool.submit(measured, unit) for unit in units]):
-            done.append(ended.result())
-            with given.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(done[-1]) + "\n")
-            print(" | ".join(row(done[-1])), f"| {done[-1]['seconds']:.0f} s", flush=True)
+    for _, rows, _ in run(measured, units, given.out, given.jobs):
+        done += rows
+        print(" | ".join(row(rows[0])), f"| {rows[0]['seconds']:.0f} s", flush=True)
     print("\n| " + " | ".join(HEADS) + " |\n|" + "---|" * len(HEADS))
     for found in sorted(done, key=lambda one: [str(part) for part in one["unit"]]):
         print("| " + " | ".join(row(found)) + " |")

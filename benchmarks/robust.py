@@ -11,17 +11,14 @@ seconds of search and retraining over those of pretraining.
 """
 
 import argparse
-import json
-import multiprocessing
-import os
 import statistics
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from resumable import read, run
 
 MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
 FRACTIONS: Final = (0.25, 0.125, 0.03)
@@ -102,11 +99,6 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
     return rows
 
 
-def read(out: Path) -> list[dict[str, Any]]:
-    """The rows measured so far."""
-    return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
-
-
 def missing(given: argparse.Namespace) -> Iterator[Unit]:
     """The units that the output lacks, seed by seed."""
     done = [row["unit"] for row in read(given.out)]
@@ -143,25 +135,6 @@ def summary(rows: Iterable[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def measure(given: argparse.Namespace) -> None:
-    """Runs the missing units in parallel processes."""
-    end, left = time.monotonic() + 60 * given.minutes, list(missing(given))
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
-        running: dict[Any, Unit] = {}
-        while left or running:
-            while left and len(running) < given.jobs and time.monotonic() < end:
-                unit = left.pop(0)
-                running[pool.submit(rows_of, unit)] = unit
-            if not running:
-                break
-            ended = next(as_completed(running))
-            unit = running.pop(ended)
-            with given.out.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(row) + "\n" for row in ended.result())
-            print(*unit.key, f"{len(left)} left", flush=True)
-
-
 def main() -> None:
     """Measures, or prints what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -176,9 +149,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="no unit starts after this time")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"
-    if given.datasets:
-        measure(given)
+    for unit, _, left in run(rows_of, missing(given), given.out, given.jobs, given.minutes):
+        print(*unit.key, f"{left} left", flush=True)
     print("\n".join(summary(read(given.out))))
 
 

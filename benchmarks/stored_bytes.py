@@ -10,15 +10,13 @@ appends its rows to the output when it ends, and the same command skips what is 
 """
 
 import argparse
-import json
-import multiprocessing
-import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from resumable import read, run
 
 MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
 FRACTIONS: Final = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625)
@@ -105,10 +103,7 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
 
 def units(given: argparse.Namespace) -> Iterator[Unit]:
     """The units that the output lacks, seed by seed."""
-    done = set()
-    if given.out.exists():
-        lines = given.out.read_text(encoding="utf-8").splitlines()
-        done = {(row["model"], row["seed"]) for row in map(json.loads, lines)}
+    done = {(row["model"], row["seed"]) for row in read(given.out)}
     for seed in range(given.seeds):
         for model in given.models:
             if (model, seed) not in done:
@@ -127,21 +122,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="no unit starts after this time")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    os.environ["OMP_NUM_THREADS"] = "1"
-    end, left = time.monotonic() + 60 * given.minutes, list(units(given))
-    with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(rows_of, unit): unit for unit in left[: given.jobs]}
-        left = left[given.jobs :]
-        while running:
-            ended = next(as_completed(running))
-            unit = running.pop(ended)
-            with given.out.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(row) + "\n" for row in ended.result())
-            print(f"{unit.model}, seed {unit.seed}: {ended.result()[-1]['seconds']} s; {len(left)} left", flush=True)
-            if left and time.monotonic() < end:
-                following = left.pop(0)
-                running[pool.submit(rows_of, following)] = following
+    for unit, rows, left in run(rows_of, units(given), given.out, given.jobs, given.minutes):
+        print(f"{unit.model}, seed {unit.seed}: {rows[-1]['seconds']} s; {left} left", flush=True)
 
 
 if __name__ == "__main__":

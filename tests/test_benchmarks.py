@@ -80,3 +80,18 @@ def test_robust_pairs_by_seed_and_averages_over_cells(monkeypatch: pytest.Monkey
         "ham, decay: +0.0000, above in 1 of 2 cells, worst -0.0100, cost 0.50 trainings",
         "uniform, constant: +0.0000, above in 0 of 2 cells, worst +0.0000, cost 0.50 trainings",
     ]
+
+
+def test_units_append_their_rows_and_none_starts_after_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    resumable = import_module("resumable")
+    out = tmp_path / "new" / "rows.jsonl"
+    assert list(resumable.run(squares, [1, 2], out, minutes=0)) == []
+    assert resumable.read(out) == []
+    assert list(resumable.run(squares, [2, 3], out)) == [(2, [{"square": 4}], 1), (3, [{"square": 9}], 0)]
+    assert resumable.read(out) == [{"square": 4}, {"square": 9}]
+
+
+def squares(number: int) -> list[dict[str, int]]:
+    return [{"square": number * number}]
