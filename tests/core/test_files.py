@@ -31,7 +31,14 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
         fail()
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
-    assert unfinished == set()
+    assert not [work for work in unfinished if work.is_relative_to(tmp_path)]
+
+
+def test_a_folder_that_cannot_be_made_leaves_no_unfinished_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match="file"):
+        write_text(tmp_path / "file" / "new.txt", "text")
+    assert not [work for work in unfinished if work.is_relative_to(tmp_path)]
 
 
 def test_json_refuses_what_json_cannot_say(tmp_path: Path) -> None:

@@ -53,10 +53,10 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     path = path.absolute()  # a name such as a:b is a file, not an address of a file system
     work = path.with_name(f".{path.name}.{_home()}-{os.getpid()}-{next(_numbers)}{_END}")
-    unfinished.add(work)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         _clear(path.parent.resolve())
+        unfinished.add(work)
         try:
             with work.open("xb") as new:
                 mode = stat.S_IMODE(os.fstat(new.fileno()).st_mode)
@@ -67,8 +67,10 @@ def replacing(path: Path) -> Iterator[Path]:
                 work.chmod(mode)
             work.replace(path)
         finally:
-            work.unlink(missing_ok=True)
-            unfinished.discard(work)
+            try:
+                work.unlink(missing_ok=True)
+            finally:
+                unfinished.discard(work)
 
 
 def write_text(path: Path, text: str) -> None:
