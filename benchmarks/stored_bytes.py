@@ -1,7 +1,7 @@
 """Measures test AUC over stored bytes: full, uniform and ham in float32, float16, int8 and int4.
 
     python benchmarks/stored_bytes.py DATASET --out runs/bytes.jsonl --jobs 16 --device cuda
-    python benchmarks/stored_bytes.py DATASET --models fm --seeds 2 --fractions 0.25 --out runs/few.jsonl
+    python benchmarks/stored_bytes.py DATASET --models fm --methods ham --seeds 2 --fractions 0.25 --out runs/few.jsonl
 
 DATASET is a folder of `fieldwise prepare`. A unit is one model and one seed: it pretrains once, searches once per
 method and fraction of the numbers in tables and first-order weights, and retrains once in float32 and once for int4.
@@ -19,6 +19,7 @@ from typing import Any, Final
 from resumable import read, run
 
 MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
+METHODS: Final = ("uniform", "ham")
 FRACTIONS: Final = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625)
 """Of the numbers of the full model; 1 is the full model, retrained like the others."""
 LEAST: Final = 1 / 64
@@ -35,6 +36,7 @@ class Unit:
     seed: int
     device: str
     fractions: tuple[float, ...]
+    methods: tuple[str, ...]
 
 
 def rows_of(unit: Unit) -> list[dict[str, Any]]:
@@ -61,6 +63,7 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
     full = pretrain(task).model
     task = task.starting_from(full)
     rows: list[dict[str, Any]] = []
+    searches = {"uniform": Uniform(), "ham": HAM()}
 
     def add(method: str, fraction: float, store: str, found: CTRModel | StoredModel) -> None:
         sizes, test = stored_bytes(found), evaluate(found, data.test)
@@ -84,10 +87,10 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
     for kind in KINDS:
         add("full", 1.0, kind, full if kind == "float32" else stored(full, Store(kind)))
     for fraction in unit.fractions:
-        for name, settings in (("uniform", Uniform()), ("ham", HAM())):
+        for name in unit.methods:
             if fraction == 1.0 and name == "ham":
                 continue
-            small = search(task, settings, Budget(100 * fraction, "bytes", share=True)).model
+            small = search(task, searches[name], Budget(100 * fraction, "bytes", share=True)).model
             trained = retrain(task, small).model
             assert isinstance(trained, CTRModel)
             for kind in KINDS:
@@ -107,7 +110,7 @@ def units(given: argparse.Namespace) -> Iterator[Unit]:
     for seed in range(given.seeds):
         for model in given.models:
             if (model, seed) not in done:
-                yield Unit(given.dataset, model, seed, given.device, tuple(given.fractions))
+                yield Unit(given.dataset, model, seed, given.device, tuple(given.fractions), tuple(given.methods))
 
 
 def main() -> None:
@@ -117,6 +120,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--fractions", nargs="+", type=float, default=FRACTIONS)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--minutes", type=float, default=1e9, help="no unit starts after this time")
