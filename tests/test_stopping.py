@@ -117,7 +117,7 @@ def test_a_comparison_that_is_stopped_ends_with_all_its_processes(
 
 def test_a_preparation_that_is_stopped_leaves_nothing_and_says_so(tmp_path: Path) -> None:
     hook = (
-        "import os\nfrom fieldwise.data.store import Writer\n"
+        "import os\nfrom fieldwise.data.shards import Writer\n"
         f"Writer.add = lambda *_: os.kill(os.getpid(), {int(signal.SIGTERM)})\n"
     )
     result = python(hook + MAIN, "prepare", "--out", tmp_path / "data", "--set", "data.rows=2000")

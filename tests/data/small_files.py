@@ -6,16 +6,20 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from fieldwise.data.avazu import COLUMNS
 from fieldwise.data.engines.engine import Engine
+from fieldwise.data.frame import Frame
 from fieldwise.data.prepare import prepare
 from fieldwise.data.rules import Rule
 from fieldwise.data.source import Source
 from fieldwise.data.split import SplitRule
+from fieldwise.data.store import Dataset
 
 spark = pytest.mark.skipif(
     importlib.util.find_spec("pyspark") is None or shutil.which("java") is None,
@@ -123,15 +127,36 @@ def rules() -> dict[str, Rule]:
     }
 
 
+def clicks(count: int = 6_000, seed: int = 0) -> pa.Table:
+    """An informative item, and a session of one to four rows that says nothing about the label."""
+    draw = np.random.default_rng(seed)
+    item, session = draw.integers(0, 10, count), draw.integers(0, count // 2, count)
+    tags = [[f"t{s % 7}", f"rare{s}"] for s in session]
+    click = (draw.random(count) < 0.1 + 0.08 * item).astype(int)
+    columns = {"session": pa.array([f"s{s}" for s in session]), "item": pa.array([f"i{i}" for i in item])}
+    return pa.table({**columns, "tags": pa.array(tags), "click": click})
+
+
+def frame(rows: pa.Table, **more: Any) -> Frame:
+    """The rows as a source, all fields categories."""
+    kinds = {name: Rule(kind="category") for name in ("session", "item", "tags")}
+    return Frame(frame=rows, label="click", **{"fields": kinds, **more})
+
+
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a dataset folder as bytes; `dataset.json` without its layout."""
-    found = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-    info = json.loads(found.pop("dataset.json"))
+    """What a dataset folder holds: its files, and the arrays of all shards together; without its layout."""
+    data = Dataset.open(folder)
+    found = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in (".json", ".parquet")}
+    info = {
+        key: value for key, value in json.loads(found.pop("dataset.json")).items() if key not in ("format", "shards")
+    }
+    for name, split in {"train": data.train, "valid": data.valid, "test": data.test}.items():
+        found |= {f"{name}.ids": split.ids[:].tobytes(), f"{name}.labels": split.labels.tobytes()}
     return {**found, "info": json.dumps(info).encode()}
 
 
 def assert_same_dataset(source: Source, folder: Path, engines: list[Engine], split: SplitRule | None = None) -> None:
-    """Prepares a source with every engine and compares all files byte by byte."""
+    """Prepares a source with every engine and compares all they hold byte by byte."""
     made = [prepare(source, folder / f"out-{i}", split, engine=engine) for i, engine in enumerate(engines)]
     assert len({data.fingerprint for data in made}) == 1
     first = contents(made[0].folder)

@@ -1,7 +1,6 @@
 """The minimum count of a value is chosen on validation rows, the same by every engine."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,23 +14,9 @@ from fieldwise.data.rules import Rule
 from fieldwise.data.source import Source, SourceRows
 from fieldwise.data.store import Split
 from fieldwise.pipeline.settings import RunSettings
+from tests.data.small_files import clicks, frame
 
 FILES = ("train.ids.npy", "valid.ids.npy", "test.ids.npy", "encoding.json", "vocabulary-000.parquet")
-
-
-def clicks(count: int = 6_000, seed: int = 0) -> pa.Table:
-    """An informative item, and a session of one to four rows that says nothing about the label."""
-    draw = np.random.default_rng(seed)
-    item, session = draw.integers(0, 10, count), draw.integers(0, count // 2, count)
-    tags = [[f"t{s % 7}", f"rare{s}"] for s in session]
-    click = (draw.random(count) < 0.1 + 0.08 * item).astype(int)
-    columns = {"session": pa.array([f"s{s}" for s in session]), "item": pa.array([f"i{i}" for i in item])}
-    return pa.table({**columns, "tags": pa.array(tags), "click": click})
-
-
-def frame(rows: pa.Table, **more: Any) -> fw.data.Frame:
-    kinds = {name: Rule(kind="category") for name in ("session", "item", "tags")}
-    return fw.data.Frame(frame=rows, label="click", **{"fields": kinds, **more})
 
 
 def test_rare_values_of_no_use_are_unknown_and_the_folder_is_that_of_the_number(tmp_path: Path) -> None:

@@ -66,10 +66,10 @@ def test_every_source_becomes_a_sound_dataset(source: Source, tmp_path: Path) ->
     assert sum(len(split) for split in splits) == raw.num_rows
     for split in splits:
         assert split.ids.dtype == np.int32
-        assert (split.ids >= 0).all()
+        assert (split.ids[:] >= 0).all()
         assert (split.ids < np.asarray(data.schema.cardinalities)).all()
         assert set(np.unique(split.labels)) == {0, 1}
-    assert (data.train.ids > 0).all(), "with a minimum count of 1 no training value is unknown"
+    assert (data.train.ids[:] > 0).all(), "with a minimum count of 1 no training value is unknown"
     assert prepare(source, tmp_path / "b").fingerprint == data.fingerprint
 
 

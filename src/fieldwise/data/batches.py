@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from fieldwise.data.sharded import ShardedArray
 from fieldwise.data.store import Split
 
 RESIDENT_FRACTION: Final = 0.5
@@ -29,7 +32,7 @@ class Batches:
     def __init__(self, split: Split, device: torch.device) -> None:
         self._device = device
         home = device if device.type != "cuda" or _fits(split, device) else torch.device("cpu")
-        self._ids = torch.from_numpy(split.ids).to(home)
+        self._ids = _whole(split.ids, home)
         self._labels = torch.from_numpy(split.labels).to(home)
 
     def __len__(self) -> int:
@@ -37,9 +40,9 @@ class Batches:
 
     def shuffled(self, size: int) -> Iterator[Batch]:
         """Yields batches in random order, drawn from torch's global generator; the last may be smaller."""
-        order = torch.randperm(len(self)).to(self._ids.device)
+        order = torch.randperm(len(self)).to(self._labels.device)
         for index in order.split(size):
-            yield self._batch(self._ids.index_select(0, index), self._labels.index_select(0, index))
+            yield self._batch(self._taken(index), self._labels.index_select(0, index))
 
     def endless(self, size: int) -> Iterator[Batch]:
         """Yields shuffled batches forever, reshuffling every epoch."""
@@ -49,10 +52,29 @@ class Batches:
     def ordered(self, size: int) -> Iterator[Batch]:
         """Yields batches in the order of the split."""
         for start in range(0, len(self), size):
-            yield self._batch(self._ids[start : start + size], self._labels[start : start + size])
+            rows = slice(start, start + size)
+            ids = self._ids[rows]
+            yield self._batch(ids if isinstance(ids, Tensor) else torch.from_numpy(ids), self._labels[rows])
+
+    def _taken(self, index: Tensor) -> Tensor:
+        if isinstance(self._ids, Tensor):
+            return self._ids.index_select(0, index)
+        return torch.from_numpy(self._ids[index.numpy()])
 
     def _batch(self, ids: Tensor, labels: Tensor) -> Batch:
         return Batch(ids.to(self._device, non_blocking=True), labels.to(self._device, torch.float32))
+
+
+def _whole(ids: NDArray[np.int32] | ShardedArray, home: torch.device) -> Tensor | ShardedArray:
+    """Returns ids as one tensor; shards stay apart in the main memory, where one tensor would be a copy."""
+    if not isinstance(ids, ShardedArray):
+        return torch.from_numpy(ids).to(home)
+    if home.type == "cpu":
+        return ids
+    found = torch.empty(ids.shape, dtype=torch.int32, device=home)
+    for part, shard in zip(found.split([len(shard) for shard in ids.shards]), ids.shards, strict=True):
+        part.copy_(torch.from_numpy(shard))
+    return found
 
 
 def _fits(split: Split, device: torch.device) -> bool:

@@ -22,12 +22,10 @@ from fieldwise.data.convert import TextForm
 from fieldwise.data.dataframes import is_scalar, to_arrow
 from fieldwise.data.field_encoder import Encoded, FieldEncoder, Tier, TimeType, tier_pairs
 from fieldwise.data.rules import Rule
-from fieldwise.data.times import check_unparsed
+from fieldwise.data.unparsed import Unparsed
 from fieldwise.data.vocabulary import Vocabulary
 
 RULES: Final = "encoding.json"
-_SHOWN: Final = 3
-"""Texts shown in a message."""
 
 
 class _Entry(Record):
@@ -161,20 +159,20 @@ class Encoder:
             )
         return found.keys() == {True}
 
-    def encode(self, rows: Any, unparsed: "Unparsed | None" = None) -> NDArray[np.int32]:
+    def encode(self, rows: Any, unparsed: Unparsed | None = None) -> NDArray[np.int32]:
         """Returns the ids (rows, places) of raw rows; accepts the same inputs as `table`.
 
         Unseen values become `unknown`, and so does text in a numeric field. Text that is no time is refused in a field
         that reads times, above a small fraction of these rows; with `unparsed`, it is counted there instead.
         """
         table = self.table(rows)
-        counts = Unparsed(self) if unparsed is None else unparsed
+        counts = Unparsed(self.fields) if unparsed is None else unparsed
         found = self.encoded([table[f.rule.column or f.name].combine_chunks() for f in self.fields], counts)
         if unparsed is None:
             counts.check()
         return joined(found)
 
-    def encoded(self, columns: Sequence[pa.Array], unparsed: "Unparsed") -> list[Encoded]:
+    def encoded(self, columns: Sequence[pa.Array], unparsed: Unparsed) -> list[Encoded]:
         """Encodes raw columns, one per field, and counts text that is no time."""
         found: list[Encoded] = []
         for index, (field, column) in enumerate(zip(self.fields, columns, strict=True)):
@@ -202,34 +200,6 @@ class Encoder:
         """Returns a mask (rows, F) of the fields that have an unknown value."""
         starts = np.cumsum([0, *(f.length for f in self.fields[:-1])])
         return np.logical_or.reduceat(ids == UNKNOWN, starts, axis=1)
-
-
-class Unparsed:
-    """Counts of the texts that are no times, per field."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self._fields = encoder.fields
-        self.counts = [0] * len(self._fields)
-        """Number of texts that are no times."""
-        self._texts = [0] * len(self._fields)
-        self._shown: list[list[str]] = [[] for _ in self._fields]
-
-    def add(
-        self, columns: Sequence[pa.Array], encoded: Sequence[Encoded], chosen: NDArray[np.bool_] | bool = True
-    ) -> None:
-        """Adds the chosen rows of all fields."""
-        for index, (field, column, part) in enumerate(zip(self._fields, columns, encoded, strict=True)):
-            if field.reads_times:
-                bad = np.flatnonzero(part.unparsed & chosen)
-                self.counts[index] += len(bad)
-                self._texts[index] += int((np.asarray(column.is_valid()) & chosen).sum())
-                self._shown[index] += [str(column[int(row)].as_py()) for row in bad[: _SHOWN - len(self._shown[index])]]
-
-    def check(self, at_least: int = 1) -> None:
-        """Refuses more than a small fraction of texts that are no times; only once there are `at_least` texts."""
-        for field, bad, texts, shown in zip(self._fields, self.counts, self._texts, self._shown, strict=True):
-            if texts >= at_least:
-                check_unparsed(field.rule.column or field.name, bad, texts, shown, field.rule.time_format)
 
 
 def joined(encoded: Sequence[Encoded]) -> NDArray[np.int32]:

@@ -1,17 +1,15 @@
 """The content of `dataset.json`, validated."""
 
-import hashlib
-import json
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fieldwise.core.schema import Schema
 from fieldwise.data.split import SPLITS
 
 INFO: Final = "dataset.json"
 FORMAT: Final = "fieldwise-dataset/1"
+SHARDED: Final = "fieldwise-dataset/2"
+"""Format of a folder with more than one shard."""
 MAX_PLACES: Final = 2**20
 """Maximum number of ids per row."""
 _Count = Annotated[int, Field(ge=0)]
@@ -55,6 +53,8 @@ class _Info(_Strict):
     untimed: _Count = 0
     dropped: dict[str, str] = {}
     made: _Made
+    format: str
+    shards: dict[Literal["train", "valid", "test"], list[_Count]] | None = None
 
     @model_validator(mode="after")
     def _agrees(self) -> "_Info":
@@ -64,23 +64,23 @@ class _Info(_Strict):
             raise ValueError("unknown and nulls must have one count per field")
         if any(len(split.unparsed) not in (0, len(self.fields)) for split in self.splits.values()):
             raise ValueError("unparsed must have one count per field")
+        self._check_shards()
         if len({field.name for field in self.fields}) < len(self.fields):
             raise ValueError("field names must be unique")
         if sum(field.length for field in self.fields) > MAX_PLACES:
             raise ValueError(f"a row may have at most {MAX_PLACES} ids")
         return self
 
+    def _check_shards(self) -> None:
+        if (self.shards is not None) != (self.format == SHARDED):
+            raise ValueError(f"only the format {SHARDED} has shards")
+        if self.shards is not None:
+            if len(self.shards) < len(SPLITS) or len({len(rows) for rows in self.shards.values()}) != 1:
+                raise ValueError(f"shards must have one count per shard for each of {', '.join(SPLITS)}")
+            if any(sum(rows) != self.rows[name] for name, rows in self.shards.items()):
+                raise ValueError("the rows of the shards must be those of the splits")
+
 
 def validate_info(info: dict[str, Any]) -> None:
     """Raises ValidationError if this is not the content of a `dataset.json`."""
     _Info.model_validate(info)
-
-
-def fingerprint(folder: Path, schema: Schema) -> str:
-    """Returns a digest of the fields and of the arrays of a dataset folder."""
-    digest = hashlib.sha256(json.dumps(schema.to_json()).encode())
-    for name in SPLITS:
-        for part in ("ids", "labels"):
-            with (folder / f"{name}.{part}.npy").open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]

@@ -5,11 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Any
 
 from fieldwise.core.automatic import AUTO
 from fieldwise.core.errors import DataError
@@ -19,23 +15,22 @@ from fieldwise.core.lock import exclusive
 from fieldwise.core.registry import name_of
 from fieldwise.core.settings import check_argument, differing
 from fieldwise.data import SOURCES
-from fieldwise.data.encoder import Encoder, Unparsed, joined
-from fieldwise.data.engines.engine import LABEL, SPLIT, Auto, Engine, Preparation, Progress, StagedFields, field
+from fieldwise.data.encode import Encoding, Rewriting, encode, rewrite
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.engines.engine import Auto, Engine, Preparation, Progress, StagedFields
 from fieldwise.data.fit import fit_vocabularies
-from fieldwise.data.info import FORMAT, INFO, fingerprint
+from fieldwise.data.info import FORMAT, INFO, SHARDED
 from fieldwise.data.kinds.check import KINDS, with_counts
 from fieldwise.data.kinds.choose import Candidates, choose_fields
 from fieldwise.data.kinds.describe import described
 from fieldwise.data.labels import clicks_of
-from fieldwise.data.rare import choose_min_count, limit_ids, limited
+from fieldwise.data.rare import MAX_IDS, MAX_VALID, choose_min_count, limited, thinned
 from fieldwise.data.rules import Rule
+from fieldwise.data.shards import Shard, arrays, as_one, fingerprint, folder_of
 from fieldwise.data.source import Files, Source, SourceRows, rules_of
 from fieldwise.data.split import SPLIT_RULES, SPLITS, RandomSplit, SplitRule
-from fieldwise.data.store import Dataset, Split, Summary, Writer
+from fieldwise.data.store import Dataset
 from fieldwise.data.tiers import Tiered, check_tiers
-
-_CHUNK: Final = 2**18
-"""Rows whose ids are rewritten together."""
 
 
 def prepare(
@@ -94,14 +89,21 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         fitted = fit_vocabularies(chosen.staged, chosen.rules, rows.cells, lenient, engine.vocabulary_bytes, progress)
         check_tiers(fitted.fields)
         encoder = Encoder(fitted.fields)
-        info = _encode(chosen.staged, encoder, fitted.places, labels, dataset, progress)
+        encoding = Encoding(encoder, tuple(fitted.places), labels, scratch, engine.shard_rows)
+        shards, splits = encode(chosen.staged, encoding, progress)
+        _check_classes(splits, staged.rows)
         if source.min_count == AUTO:
-            encoder, info = _without_rare(encoder, info, _open_counts(chosen.rules, rows, source), dataset)
+            encoder = _without_rare(encoder, shards, _open_counts(chosen.rules, rows, source))
+        tiered = Tiered(encoder, source.tiers)
+        if encoder is not encoding.encoder or tiered.splits_fields:
+            shards, unknown = rewrite(chosen.staged, shards, Rewriting(encoder, tiered, scratch))
+            splits = {name: {**split, "unknown": unknown[name]} for name, split in splits.items()}
+        info = _info(shards, tiered, splits)
         info |= {"label": rows.label, "skipped": staged.skipped, "untimed": staged.untimed, "dropped": fitted.dropped}
         info["made"] = made
-        check = with_counts(described(given, chosen, made["source"]["name"], look=bool(rows.inferred)), info)
-        tiered = Tiered(encoder, source.tiers)
-        info = tiered.rewritten(dataset, info)
+        counted = {**info, "fields": encoder.schema.to_json(), "splits": splits}
+        check = with_counts(described(given, chosen, made["source"]["name"], look=bool(rows.inferred)), counted)
+        _move(shards, dataset)
         tiered.encoder.save(dataset, progress)
         write_json(dataset / KINDS, tiered.named(check).to_json())
         (dataset / INFO).write_text(json.dumps(info, indent=1), encoding="utf-8")
@@ -147,40 +149,27 @@ def _check_rows(staged: StagedFields) -> None:
         )
 
 
-def _encode(
-    staged: StagedFields, encoder: Encoder, places: Sequence[int], clicks: pa.Array, work: Path, progress: Progress
-) -> dict[str, Any]:
-    """Writes the arrays of all rows; returns the content of `dataset.json`. `places` are the fields' staged columns."""
-    counts = dict(zip(SPLITS, staged.rows, strict=True))
-    summaries = {name: Summary(len(encoder.schema)) for name in SPLITS}
-    unparsed = {name: Unparsed(encoder) for name in SPLITS}
-    done, total = 0, sum(staged.rows)
-    with Writer(work, encoder.schema.places, counts) as writer:
-        for batch in staged.batches():
-            columns = [batch.column(field(place)) for place in places]
-            labels = pc.is_in(batch.column(LABEL), value_set=clicks).to_numpy(zero_copy_only=False).astype(np.uint8)
-            split = np.asarray(batch.column(SPLIT))
-            encoded = [entry.encode(column) for entry, column in zip(encoder.fields, columns, strict=True)]
-            ids = joined(encoded)  # (rows, places)
-            nulls = np.stack([part.nulls for part in encoded], axis=1)
-            for index, name in enumerate(SPLITS):
-                chosen = split == index
-                writer.add(name, ids[chosen], labels[chosen])
-                summaries[name].add(labels[chosen], encoder.unknown(ids[chosen]), nulls[chosen])
-                unparsed[name].add(columns, encoded, chosen)
-            done += batch.num_rows
-            progress("encode rows", done, total)
-    for counts_of_split in unparsed.values():
-        counts_of_split.check()
-    counted = {name: {**summaries[name].to_json(), "unparsed": unparsed[name].counts} for name in SPLITS}
-    _check_classes({name: summary["clicks"] for name, summary in counted.items()}, counts)
+def _info(shards: Sequence[Shard], tiered: Tiered, splits: dict[str, Any]) -> dict[str, Any]:
+    """Returns the content of `dataset.json` that follows from the encoded rows."""
+    schema = tiered.encoder.schema
+    rows = {name: [shard.rows[name] for shard in shards] for name in SPLITS}
     return {
-        "format": FORMAT,
-        "fingerprint": fingerprint(work, encoder.schema),
-        "rows": counts,
-        "fields": encoder.schema.to_json(),
-        "splits": counted,
+        "format": FORMAT if len(shards) == 1 else SHARDED,
+        "fingerprint": fingerprint(shards, schema),
+        "rows": {name: sum(counts) for name, counts in rows.items()},
+        "fields": schema.to_json(),
+        "splits": {name: tiered.counts(split) for name, split in splits.items()} if tiered.splits_fields else splits,
+        **({} if len(shards) == 1 else {"shards": rows}),
     }
+
+
+def _move(shards: Sequence[Shard], dataset: Path) -> None:
+    """Moves the arrays into the dataset folder."""
+    for index, shard in enumerate(shards):
+        folder = folder_of(dataset, index, len(shards))
+        folder.mkdir(exist_ok=True)
+        for path in shard.folder.iterdir():
+            path.replace(folder / path.name)
 
 
 def _open_counts(rules: Mapping[str, Rule], rows: SourceRows | Files, source: Source) -> set[str]:
@@ -189,38 +178,24 @@ def _open_counts(rules: Mapping[str, Rule], rows: SourceRows | Files, source: So
     return {name for name, rule in rules.items() if rule.kind == "category" and name not in given}
 
 
-def _without_rare(
-    encoder: Encoder, info: dict[str, Any], names: set[str], work: Path
-) -> tuple[Encoder, dict[str, Any]]:
-    """Chooses a minimum count for these fields, and rewrites the arrays; equal to preparing with that count."""
+def _without_rare(encoder: Encoder, shards: Sequence[Shard], names: set[str]) -> Encoder:
+    """Chooses a minimum count for these fields; returns the encoder without their rare values."""
     fields = [index for index, entry in enumerate(encoder.fields) if entry.name in names]
-    arrays = {
-        name: [np.load(work / f"{name}.{part}.npy", mmap_mode="r+") for part in ("ids", "labels")] for name in SPLITS
-    }
-    train, valid, _ = (Split(ids, labels) for ids, labels in arrays.values())
+    limits = {"train": max(2, MAX_IDS // encoder.schema.places), "valid": MAX_VALID}
+    train, valid = (
+        thinned(as_one(arrays(shards, name, "ids")), as_one(arrays(shards, name, "labels")), most)
+        for name, most in limits.items()
+    )
     count = choose_min_count(encoder.schema, train, valid, fields)
-    if count == 1:
-        return encoder, info
-    encoder = limited(encoder, fields, count)
-    for name, (ids, _) in arrays.items():
-        unknown = np.zeros(len(encoder.schema), np.int64)
-        for start in range(0, len(ids), _CHUNK):
-            limit_ids(ids[start : start + _CHUNK], encoder.schema)
-            unknown += encoder.unknown(ids[start : start + _CHUNK]).sum(0)
-        ids.flush()
-        info["splits"][name]["unknown"] = unknown.tolist()
-    return encoder, {
-        **info,
-        "fingerprint": fingerprint(work, encoder.schema),
-        "fields": encoder.schema.to_json(),
-    }
+    return encoder if count == 1 else limited(encoder, fields, count)
 
 
-def _check_classes(clicks: dict[str, int], rows: dict[str, int]) -> None:
+def _check_classes(splits: dict[str, Any], rows: Sequence[int]) -> None:
     """Refuses a split with one class, since it cannot be used for training or metrics."""
-    for name, count in clicks.items():
-        if count in (0, rows[name]):
+    clicks = {name: split["clicks"] for name, split in splits.items()}
+    for (name, count), total in zip(clicks.items(), rows, strict=True):
+        if count in (0, total):
             raise DataError(
-                f"Split {name} has only one class: {count:,} clicks in {rows[name]:,} rows (clicks: {clicks}). "
+                f"Split {name} has only one class: {count:,} clicks in {total:,} rows (clicks: {clicks}). "
                 "Allowed: rows with and without a click in every split. Give more rows, other shares or another split."
             )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fieldwise.core.schema import PADDING, UNKNOWN, Schema
 from fieldwise.data.encoder import Encoder
+from fieldwise.data.sharded import ShardedArray
 from fieldwise.data.store import Split
 from fieldwise.data.vocabulary import Vocabulary
 
@@ -24,6 +25,8 @@ FEW: Final = 100
 """With fewer validation rows of one label than this, nothing can be chosen, and every value keeps its id."""
 MAX_IDS: Final = 2**22
 """Training rows with more ids than this are thinned evenly; how many rows a value needs does not depend on the rest."""
+MAX_VALID: Final = 2**18
+"""Maximum validation rows; more are thinned evenly."""
 BATCH: Final = 256
 EPOCHS: Final = 8
 RATE: Final = 0.01
@@ -37,7 +40,6 @@ def choose_min_count(schema: Schema, train: Split, valid: Split, fields: Sequenc
     clicks = int(np.asarray(valid.labels).sum(dtype=np.int64))
     if min(clicks, len(valid) - clicks) < FEW:
         return 1
-    train = _thinned(train)
     places = _Places(schema, train, fields)
     candidates = places.different(CANDIDATES)
     if len(candidates) == 1:
@@ -67,12 +69,12 @@ def limit_ids(ids: NDArray[np.int32], schema: Schema) -> None:
     ids[ids >= limits] = UNKNOWN
 
 
-def _thinned(split: Split) -> Split:
-    most = max(2, MAX_IDS // split.ids.shape[1])
-    if len(split) <= most:
-        return split
-    rows = np.linspace(0, len(split) - 1, most).astype(np.int64)
-    return Split(split.ids[rows], split.labels[rows])
+def thinned(ids: NDArray[np.int32] | ShardedArray, labels: NDArray[np.uint8] | ShardedArray, most: int) -> Split:
+    """Returns at most this many rows, evenly spaced."""
+    if len(labels) <= most:
+        return Split(np.asarray(ids), np.asarray(labels))
+    rows = np.linspace(0, len(labels) - 1, most).astype(np.int64)
+    return Split(ids[rows], labels[rows])
 
 
 class _Places:

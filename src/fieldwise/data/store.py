@@ -1,13 +1,10 @@
 """The dataset folder: memory-mapped arrays, schema, rules and vocabularies."""
 
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +13,14 @@ from pydantic import ValidationError
 from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either
-from fieldwise.core.plain_files import check_regular, read_json
+from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import first_problem
 from fieldwise.core.schema import Schema
 from fieldwise.data.encoder import Encoder
-from fieldwise.data.info import FORMAT, INFO, validate_info
+from fieldwise.data.info import FORMAT, INFO, SHARDED, validate_info
 from fieldwise.data.kinds.check import KINDS, Check
+from fieldwise.data.sharded import ShardedArray
+from fieldwise.data.shards import PARTS, Shard, arrays, as_one, folder_of
 from fieldwise.data.split import SPLITS
 from fieldwise.data.vocabulary import Vocabulary
 
@@ -33,7 +32,7 @@ _ROWS: Final = 2**16
 class Split:
     """Encoded rows of one split."""
 
-    ids: NDArray[np.int32]
+    ids: NDArray[np.int32] | ShardedArray
     """(rows, places): one id per field, more for multi-valued fields."""
     labels: NDArray[np.uint8] | NDArray[np.float32]
     """(rows,): clicks, or soft labels between 0 and 1 for training."""
@@ -67,8 +66,10 @@ class Dataset(Shown):
         except ValueError as error:
             raise DataError(f"'{folder / INFO}' is damaged ({error}). Prepare the dataset again.") from error
         found = info.get("format") if isinstance(info, dict) else None
-        if found != FORMAT:
-            raise DataError(f"'{folder}' has format {found!r:.80}. Allowed: {FORMAT!r}. Prepare it again.")
+        if found not in (FORMAT, SHARDED):
+            raise DataError(
+                f"'{folder}' has format {found!r:.80}. Allowed: {FORMAT!r} and {SHARDED!r}. Prepare it again."
+            )
         try:
             validate_info(info)
         except ValidationError as error:
@@ -158,37 +159,43 @@ class Dataset(Shown):
         """Returns the vocabulary of a field."""
         return self.encoder.fields[self.schema.names.index(field)].vocabulary
 
+    @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """The folders of arrays, in the order of the rows; the dataset folder itself if there is only one."""
+        rows: dict[str, list[int]] = self.info.get("shards") or {name: [n] for name, n in self.info["rows"].items()}
+        count = len(rows[SPLITS[0]])
+        return tuple(
+            Shard(folder_of(self.folder, index, count), {name: rows[name][index] for name in SPLITS})
+            for index in range(count)
+        )
+
     def _split(self, name: str) -> Split:
-        rows = self.info["rows"][name]
-        # mode "c": pages stay shared and clean, and torch wraps them without a warning
         try:
-            ids, labels = (_mapped(self.folder / f"{name}.{part}.npy") for part in ("ids", "labels"))
+            ids, labels = (arrays(self.shards, name, part) for part in PARTS)
         except (OSError, ValueError, OverflowError, SyntaxError, TypeError, EOFError, TokenError) as error:
             raise DataError(
                 f"Dataset '{self.folder}': the {name} split cannot be read ({error}). Prepare it again."
             ) from error
+        for rows, *found in zip((n for s in self.shards if (n := s.rows[name])), ids, labels, strict=True):
+            self._check_arrays(name, rows, *found)
+        return Split(as_one(ids), labels[0] if len(labels) == 1 else np.concatenate(labels))
+
+    def _check_arrays(self, split: str, rows: int, ids: NDArray[np.int32], labels: NDArray[np.uint8]) -> None:
         if ids.shape != (rows, self.schema.places) or labels.shape != (rows,):
             raise DataError(
-                f"Dataset '{self.folder}': {name} holds {ids.shape} ids and {labels.shape} labels, "
+                f"Dataset '{self.folder}': {split} holds {ids.shape} ids and {labels.shape} labels, "
                 f"{INFO} says {rows} rows of {len(self.schema)} fields. Prepare it again."
             )
         if ids.dtype != np.int32 or labels.dtype != np.uint8:
             raise DataError(
-                f"Dataset '{self.folder}': {name} holds ids of type {ids.dtype} and labels of type {labels.dtype}. "
+                f"Dataset '{self.folder}': {split} holds ids of type {ids.dtype} and labels of type {labels.dtype}. "
                 "Allowed: int32 and uint8. Prepare it again."
             )
-        _check_rows(self.folder, name, self.schema, ids, labels)
-        return Split(ids, labels)
+        _check_rows(self.folder, split, self.schema, ids, labels)
 
 
 def _make() -> str:
     return either("Run `fieldwise prepare`.", "Make one with fw.prepare.")
-
-
-def _mapped(path: Path) -> NDArray[Any]:
-    check_regular(path)
-    found: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
-    return found
 
 
 def _check_rows(folder: Path, split: str, schema: Schema, ids: NDArray[np.int32], labels: NDArray[np.uint8]) -> None:
@@ -211,59 +218,3 @@ def _check_rows(folder: Path, split: str, schema: Schema, ids: NDArray[np.int32]
             )
         if labels[start : start + _ROWS].max() > 1:
             raise DataError(f"Dataset '{folder}': {split} holds labels other than 0 and 1. Prepare it again.")
-
-
-class Summary:
-    """Counts of one split: clicks, and unknown and null values per field."""
-
-    def __init__(self, fields: int) -> None:
-        self._clicks = 0
-        self._unknown = np.zeros(fields, np.int64)
-        self._nulls = np.zeros(fields, np.int64)
-
-    def add(self, labels: NDArray[np.uint8], unknown: NDArray[np.bool_], nulls: NDArray[np.bool_]) -> None:
-        """Adds rows to the counts."""
-        self._clicks += int(labels.sum())
-        self._unknown += unknown.sum(0)
-        self._nulls += nulls.sum(0)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the counts as JSON values."""
-        return {"clicks": self._clicks, "unknown": self._unknown.tolist(), "nulls": self._nulls.tolist()}
-
-
-class Writer:
-    """Writes the arrays of a new dataset, batch by batch; leaving the context flushes them to disk."""
-
-    def __init__(self, folder: Path, places: int, rows: dict[str, int]) -> None:
-        self._files = {}
-        for name in SPLITS:
-            self._files[name] = (
-                _array(folder / f"{name}.ids.npy", np.dtype(np.int32), (rows[name], places)),
-                _array(folder / f"{name}.labels.npy", np.dtype(np.uint8), (rows[name],)),
-            )
-
-    def add(self, split: str, ids: NDArray[np.int32], labels: NDArray[np.uint8]) -> None:
-        """Appends rows to a split."""
-        for file, array in zip(self._files[split], (ids, labels), strict=True):
-            file.write(np.ascontiguousarray(array).data)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        for file in chain.from_iterable(self._files.values()):
-            if kind is None:
-                file.flush()
-                os.fsync(file.fileno())
-            with suppress(OSError):  # after an error: the disk may be full
-                file.close()
-
-
-def _array(path: Path, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> BinaryIO:
-    """Creates a .npy file with a header; a stream, since a full disk kills a process that writes mapped pages."""
-    file = path.open("wb")
-    np.lib.format.write_array_header_1_0(
-        file, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    )
-    return file

@@ -4,10 +4,8 @@ Only the encoding changes, so models, searches and exports need not know: a freq
 and is `unknown` in the second, a rare value the reverse, and an unseen value is `unknown` in both.
 """
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -17,16 +15,11 @@ from fieldwise.core.errors import DataError
 from fieldwise.core.hints import setting
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.field_encoder import FieldEncoder, Tier
-from fieldwise.data.info import fingerprint
 from fieldwise.data.kinds.check import Check, ColumnCheck
-from fieldwise.data.split import SPLITS
-from fieldwise.data.store import Writer
 from fieldwise.data.vocabulary import Vocabulary
 
 MIN_VALUES: Final = 100
 """Categories with fewer values than this stay one field."""
-_CHUNK: Final = 2**18
-"""Rows that are rewritten together."""
 
 
 def check_tiers(fields: Sequence[FieldEncoder]) -> None:
@@ -61,24 +54,10 @@ class Tiered:
         self.encoder = Encoder([part.field for part in self._parts])
         """The encoder of the new fields; that of the old ones if none is split."""
 
-    def rewritten(self, folder: Path, info: dict[str, Any]) -> dict[str, Any]:
-        """Rewrites the arrays of a dataset folder; returns the new content of `dataset.json`."""
-        if len(self._parts) == len(self._given.fields):
-            return info
-        work = folder / "tiers"
-        work.mkdir()
-        with Writer(work, self.encoder.schema.places, info["rows"]) as writer:
-            for name in SPLITS:
-                ids, labels = (np.load(folder / f"{name}.{what}.npy", mmap_mode="r") for what in ("ids", "labels"))
-                for start in range(0, len(ids), _CHUNK):
-                    chunk = slice(start, start + _CHUNK)
-                    writer.add(name, self._new_ids(ids[chunk]), labels[chunk])
-        for path in work.iterdir():
-            path.replace(folder / path.name)
-        shutil.rmtree(work)
-        schema = self.encoder.schema
-        splits = {name: self._counts(split) for name, split in info["splits"].items()}
-        return {**info, "fingerprint": fingerprint(folder, schema), "fields": schema.to_json(), "splits": splits}
+    @property
+    def splits_fields(self) -> bool:
+        """Whether any field is split."""
+        return len(self._parts) > len(self._given.fields)
 
     def named(self, check: Check) -> Check:
         """Returns what each column is, with the names of the tiers."""
@@ -94,14 +73,15 @@ class Tiered:
 
         return check.model_copy(update={"columns": tuple(told(column) for column in check.columns)})
 
-    def _new_ids(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    def ids(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Returns the ids (rows, places) in the new fields of rows with ids in the old ones."""
         lengths = [field.length for field in self._given.fields]
         starts = np.cumsum([0, *lengths])
         olds = [ids[:, starts[part.index] : starts[part.index + 1]] for part in self._parts]
         new = [old if part.ids is None else part.ids[old] for part, old in zip(self._parts, olds, strict=True)]
         return np.concatenate(new, axis=1)  # (rows, places)
 
-    def _counts(self, split: dict[str, Any]) -> dict[str, Any]:
+    def counts(self, split: dict[str, Any]) -> dict[str, Any]:
         """Returns the counts of a split: rows that neither tier knows, and nulls, which are frequent values."""
         once = [0 if part.field.tier == "rare" else 1 for part in self._parts]
         return {

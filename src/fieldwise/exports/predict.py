@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import replacing
-from fieldwise.data.encoder import Unparsed
 from fieldwise.data.files import PARQUET, Raw, find
 from fieldwise.data.text_layout import UTF8
+from fieldwise.data.unparsed import Unparsed
 from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.raw_rows import RawRows
 
@@ -46,7 +46,7 @@ def predict_file(
     columns = tuple(dict.fromkeys([*predictor.columns, *keep]))
     types = rows.schema(columns)
     schema = pa.schema([*(types.field(name) for name in keep), (PROBABILITY, pa.float32())])
-    done, unparsed = 0, Unparsed(predictor.encoder)
+    done, unparsed = 0, Unparsed(predictor.encoder.fields)
     with replacing(out) as work, _writing(out, work, schema) as write:
         for batch in rows.batches(columns):
             found = predictor.counting(batch, unparsed)

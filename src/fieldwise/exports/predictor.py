@@ -13,7 +13,8 @@ from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import DataError, RunError
 from fieldwise.core.hints import either
 from fieldwise.core.schema import UNKNOWN
-from fieldwise.data.encoder import Encoder, Unparsed
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.unparsed import Unparsed
 from fieldwise.models.model import CTRModel
 from fieldwise.models.stored import StoredModel
 
@@ -100,7 +101,7 @@ class Predictor(Shown):
         Rows are a dataframe or anything else with an Arrow stream, a dict of columns, a list of dicts, or one row as
         a dict of single values.
         """
-        unparsed = Unparsed(self.encoder)
+        unparsed = Unparsed(self.encoder.fields)
         parts = [self.counting(part, unparsed) for part in _parts(self.encoder.table(rows))]
         unparsed.check()
         return np.concatenate(parts) if parts else np.empty(0, np.float32)

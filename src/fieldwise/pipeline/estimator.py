@@ -212,4 +212,4 @@ def _column_of(rule: Any) -> str | None:
 
 def _loaded(split: Split) -> Split:
     """A copy in memory, since the folder of the rows is temporary."""
-    return Split(split.ids.copy(), split.labels.copy())
+    return Split(np.array(split.ids), split.labels.copy())

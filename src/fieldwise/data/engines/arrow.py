@@ -1,6 +1,6 @@
 """Engine for rows that a source generates: counts them in this process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +8,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.engines.engine import LABEL, SPLIT, Engine, Preparation, Totals, field
+from fieldwise.data.engines.engine import (
+    LABEL,
+    SPLIT,
+    Done,
+    Engine,
+    Item,
+    Part,
+    Preparation,
+    Result,
+    Totals,
+    Whole,
+    each_here,
+    field,
+)
 from fieldwise.data.engines.local import counted
 from fieldwise.data.engines.staging import every_nth
 from fieldwise.data.rules import numbers_of
@@ -54,6 +67,14 @@ class ArrowRows:
     def counts(self, index: int, min_count: int, ascending: bool) -> Iterator[pa.RecordBatch]:
         """Returns the counts of a field's raw values in training rows."""
         return counted(self._counters[index].table(), min_count, ascending)
+
+    def parts(self, parsed: Sequence[int] = ()) -> Sequence[Part]:
+        """Returns all rows as one part."""
+        return [Whole(self, parsed)]
+
+    def each(self, work: Callable[[Item, Done], Result], items: Sequence[Item], done: Done) -> Iterator[Result]:
+        """Works in this process."""
+        return each_here(work, items, done)
 
     def sample(self, every: int) -> pa.Table:
         """Returns every n-th row."""

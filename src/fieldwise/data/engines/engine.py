@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from pydantic import Field
@@ -16,6 +16,10 @@ from fieldwise.data.split import RandomSplit, SplitRule
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a stage's name, the rows or fields done, and their total (None if unknown)."""
+Done = Callable[[int], None]
+"""Called with a number of rows that were done."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 LABEL, SPLIT = "label", "split"
 """Columns of staged rows in addition to the fields: the label as text, and the row's index in SPLITS."""
 
@@ -47,6 +51,25 @@ class Totals:
     """Validation rows whose value has fewer training rows than the minimum count."""
 
 
+class Part(Protocol):
+    """Some of the staged rows. It can be pickled if the engine has processes of its own."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields the rows in order: LABEL, SPLIT, and f0, f1, ... for the fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All staged rows as one part."""
+
+    staged: "Staged"
+    parsed: Sequence[int]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields all rows in order."""
+        return self.staged.batches(self.parsed)
+
+
 class StagedFields(Protocol):
     """Raw rows after reading and splitting, with their final fields."""
 
@@ -66,12 +89,21 @@ class StagedFields(Protocol):
         `ascending`, sorts values as numbers; values that are not numbers come first or last.
         """
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields all rows in order: LABEL, SPLIT, and f0, f1, ... for the fields."""
+    def parts(self) -> Sequence[Part]:
+        """Returns all rows in parts, in order."""
+
+    def each(self, work: Callable[[Item, Done], Result], items: Sequence[Item], done: Done) -> Iterator[Result]:
+        """Yields `work(item, done)` of every item, in order; in the engine's processes if it has its own.
+
+        `work` and `items` can then be pickled, and may run more than once or at the same time.
+        """
 
 
 class Staged(StagedFields, Protocol):
     """Raw rows after reading and splitting, before kinds are inferred: one field per raw column."""
+
+    def parts(self, parsed: Sequence[int] = ()) -> Sequence[Part]:
+        """Returns all rows in parts, in order; text of the `parsed` fields may be dictionary arrays."""
 
     def batches(self, parsed: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
         """Yields all rows in order; text of the `parsed` fields may be dictionary arrays."""
@@ -88,6 +120,9 @@ class Engine(Settings):
 
     memory: int = Field(4096, ge=1024, le=2**30)
     """Memory limit in MiB, independent of the number of rows; at least 1024. Vocabularies get one eighth."""
+
+    shard_rows: int = Field(2**26, ge=1)
+    """Maximum rows per shard of the dataset: further rows go to another shard. Results do not depend on it."""
 
     @property
     def vocabulary_bytes(self) -> int:
@@ -108,10 +143,15 @@ class Auto(Engine):
         if small:
             from fieldwise.data.engines.arrow import Arrow
 
-            return Arrow(memory=self.memory).stage(plan)
+            return Arrow(memory=self.memory, shard_rows=self.shard_rows).stage(plan)
         from fieldwise.data.engines.duckdb import DuckDB
 
-        return DuckDB(memory=self.memory).stage(plan)
+        return DuckDB(memory=self.memory, shard_rows=self.shard_rows).stage(plan)
+
+
+def each_here(work: Callable[[Item, Done], Result], items: Sequence[Item], done: Done) -> Iterator[Result]:
+    """Yields `work(item, done)` of every item, in this process."""
+    return (work(item, done) for item in items)
 
 
 def field(index: int) -> str:

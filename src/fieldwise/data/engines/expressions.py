@@ -1,7 +1,7 @@
 """Reads, splits and counts rows with ibis expressions shared by all engines; each engine adds a small session."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,19 @@ import pyarrow.parquet as pq
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either
 from fieldwise.data.engines.columns import as_number, cleaned, columns_of, over_threshold
-from fieldwise.data.engines.engine import LABEL, SPLIT, Preparation, Totals, field
+from fieldwise.data.engines.engine import (
+    LABEL,
+    SPLIT,
+    Done,
+    Item,
+    Part,
+    Preparation,
+    Result,
+    Totals,
+    Whole,
+    each_here,
+    field,
+)
 from fieldwise.data.engines.local import LocalCounts
 from fieldwise.data.engines.readable import readable
 from fieldwise.data.engines.session import ROW, Session
@@ -80,6 +92,14 @@ class EngineRows:
         """Yields all rows in order."""
         for folder in self._folders:
             yield from read_batches(folder, [field(index) for index in parsed])
+
+    def parts(self, parsed: Sequence[int] = ()) -> Sequence[Part]:
+        """Returns all rows as one part."""
+        return [Whole(self, parsed)]
+
+    def each(self, work: Callable[[Item, Done], Result], items: Sequence[Item], done: Done) -> Iterator[Result]:
+        """Works in this process."""
+        return each_here(work, items, done)
 
     def sample(self, every: int) -> pa.Table:
         """Returns every n-th row of each split's files."""

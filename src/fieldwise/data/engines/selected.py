@@ -1,10 +1,11 @@
 """Staged rows with other fields than they were staged with: several of one column, or none."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from fieldwise.data.engines.engine import LABEL, SPLIT, Staged, field
+from fieldwise.data.engines.engine import LABEL, SPLIT, Done, Item, Part, Result, Staged, field
 from fieldwise.data.rules import Rule
 
 
@@ -22,8 +23,21 @@ class Selected:
         """Yields the counts of a field's raw values in training rows."""
         return self._staged.counts(self._places[index], min_count, ascending)
 
+    def parts(self) -> Sequence[Part]:
+        """Returns all rows in parts, in order."""
+        return [_SelectedPart(part, tuple(self._places)) for part in self._staged.parts(self._parsed)]
+
+    def each(self, work: Callable[[Item, Done], Result], items: Sequence[Item], done: Done) -> Iterator[Result]:
+        """Yields what `work` returns for every item, in order."""
+        return self._staged.each(work, items, done)
+
+
+@dataclass(frozen=True, slots=True)
+class _SelectedPart:
+    part: Part
+    places: tuple[int, ...]
+
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields all rows in order: LABEL, SPLIT, and f0, f1, ... for the fields."""
-        for batch in self._staged.batches(self._parsed):
-            columns = {field(i): batch.column(field(place)) for i, place in enumerate(self._places)}
+        for batch in self.part.batches():
+            columns = {field(i): batch.column(field(place)) for i, place in enumerate(self.places)}
             yield pa.record_batch({LABEL: batch.column(LABEL), SPLIT: batch.column(SPLIT), **columns})

@@ -1,0 +1,157 @@
+"""Encodes staged rows to shards, here or in an engine's own processes; both run the same code."""
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fieldwise.core.errors import DataError
+from fieldwise.data.encoder import Encoder, joined
+from fieldwise.data.engines.engine import LABEL, SPLIT, Done, Part, Progress, StagedFields, field
+from fieldwise.data.rare import limit_ids
+from fieldwise.data.shards import Counts, Shard, Writer
+from fieldwise.data.split import SPLITS
+from fieldwise.data.tiers import Tiered
+from fieldwise.data.unparsed import Unparsed, UnparsedTexts
+
+_CHUNK = 2**18
+"""Rows whose ids are rewritten together."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A shard, and the counts of its rows by split."""
+
+    shard: Shard
+    counts: dict[str, Counts]
+    unparsed: dict[str, UnparsedTexts]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Encodes parts of the staged rows."""
+
+    encoder: Encoder
+    places: tuple[int, ...]
+    """Staged column of each field."""
+    clicks: pa.Array
+    """Labels that are clicks."""
+    folder: Path
+    """Where shards are written; every process sees it."""
+    shard_rows: int
+    """Maximum rows per shard."""
+
+    def __call__(self, part: Part, done: Done) -> list[Made]:
+        """Writes one shard, or more if the part has many rows; none if it has none."""
+        return [self._shard(batches, done) for batches in divided(part.batches(), self.shard_rows)]
+
+    def _shard(self, batches: Iterable[pa.RecordBatch], done: Done) -> Made:
+        counts = {name: Counts(len(self.encoder.schema)) for name in SPLITS}
+        unparsed = {name: Unparsed(self.encoder.fields) for name in SPLITS}
+        with Writer(self.folder, self.encoder.schema.places) as writer:
+            for batch in batches:
+                columns = [batch.column(field(place)) for place in self.places]
+                clicks = pc.is_in(batch.column(LABEL), value_set=self.clicks)
+                labels = clicks.to_numpy(zero_copy_only=False).astype(np.uint8)
+                split = np.asarray(batch.column(SPLIT))
+                encoded = [entry.encode(column) for entry, column in zip(self.encoder.fields, columns, strict=True)]
+                ids = joined(encoded)  # (rows, places)
+                nulls = np.stack([part.nulls for part in encoded], axis=1)
+                for index, name in enumerate(SPLITS):
+                    chosen = split == index
+                    writer.add(name, ids[chosen], labels[chosen])
+                    counts[name].add(labels[chosen], self.encoder.unknown(ids[chosen]), nulls[chosen])
+                    unparsed[name].add(columns, encoded, chosen)
+                done(batch.num_rows)
+        return Made(writer.shard, counts, {name: texts.found for name, texts in unparsed.items()})
+
+
+def divided(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Yields groups of batches with this many rows each, the last with fewer; read each group before the next."""
+    rest = (batch for batch in batches if len(batch))
+    current = next(rest, None)
+
+    def group() -> Iterator[pa.RecordBatch]:
+        nonlocal current
+        room = rows
+        while current is not None and room:
+            taken = min(room, len(current))
+            yield current.slice(0, taken)
+            room -= taken
+            current = current.slice(taken) if taken < len(current) else next(rest, None)
+
+    while current is not None:
+        yield group()
+
+
+def encode(staged: StagedFields, encoding: Encoding, progress: Progress) -> tuple[list[Shard], dict[str, Any]]:
+    """Encodes all rows; returns the shards in the order of the rows, and the counts of each split as JSON values."""
+    total, seen = sum(staged.rows), 0
+
+    def done(rows: int) -> None:
+        nonlocal seen
+        seen += rows
+        progress("encode rows", seen, total)
+
+    made = list(chain.from_iterable(staged.each(encoding, staged.parts(), done)))
+    counts = {name: Counts(len(encoding.encoder.schema)) for name in SPLITS}
+    unparsed = {name: Unparsed(encoding.encoder.fields) for name in SPLITS}
+    for one in made:
+        for name in SPLITS:
+            counts[name].join(one.counts[name])
+            unparsed[name].join(one.unparsed[name])
+    _check_complete(counts, staged.rows)
+    for texts in unparsed.values():
+        texts.check()
+    found = {name: {**counts[name].to_json(), "unparsed": unparsed[name].counts} for name in SPLITS}
+    return [one.shard for one in made], found
+
+
+def _check_complete(counts: dict[str, Counts], rows: Sequence[int]) -> None:
+    """Refuses shards that hold other rows than were staged."""
+    encoded = [counts[name].rows for name in SPLITS]
+    if encoded != list(rows):
+        raise DataError(
+            f"{sum(rows):,} rows were read, and {sum(encoded):,} encoded. Allowed: the same rows. "
+            "Another process changed the files; prepare again."
+        )
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """Changes the ids of encoded rows: rare values become `unknown`, and fields become tiers."""
+
+    limited: Encoder
+    """The encoder without rare values."""
+    tiered: Tiered
+    folder: Path
+
+    def __call__(self, shard: Shard, done: Done) -> Made:
+        """Writes a new shard; the counts are those before tiers, and only of unknown values."""
+        counts = {name: Counts(len(self.limited.schema)) for name in SPLITS}
+        with Writer(self.folder, self.tiered.encoder.schema.places) as writer:
+            for name in (name for name in SPLITS if shard.rows[name]):
+                ids, labels = shard.array(name, "ids"), shard.array(name, "labels")
+                for start in range(0, len(labels), _CHUNK):
+                    chunk = np.array(ids[start : start + _CHUNK])
+                    limit_ids(chunk, self.limited.schema)
+                    counts[name].unknown += self.limited.unknown(chunk).sum(0)
+                    writer.add(name, self.tiered.ids(chunk), labels[start : start + _CHUNK])
+                done(len(labels))
+        return Made(writer.shard, counts, {})
+
+
+def rewrite(staged: StagedFields, shards: Sequence[Shard], rewriting: Rewriting) -> tuple[list[Shard], dict[str, Any]]:
+    """Rewrites all shards; returns the new ones, and the rows of each split with unknown values per field."""
+    made = []
+    for old, new in zip(shards, staged.each(rewriting, shards, lambda _: None), strict=True):
+        made.append(new)
+        shutil.rmtree(old.folder)
+    unknown = {name: sum(one.counts[name].unknown for one in made) for name in SPLITS}
+    return [one.shard for one in made], {name: np.asarray(count).tolist() for name, count in unknown.items()}
