@@ -9,6 +9,7 @@ import sys
 from signal import SIGINT
 from typing import NoReturn
 
+from fieldwise.cli.many import rank, together
 from fieldwise.cli.stop import Stop
 
 
@@ -16,10 +17,14 @@ def main() -> NoReturn:
     """The entry point. User errors print one line and exit with 2; a signal prints one line and exits with its code."""
     _wait_briefly()
     stop = Stop(sys.argv[1] if len(sys.argv) > 1 else "")
+    if rank():
+        stop.silence()
     stop.listen()
     try:
         _start()
     except BaseException as error:  # libraries turn signals into other errors, which are not shown
+        if _is_elsewhere(error):
+            sys.exit(2)
         if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 128 + SIGINT):
             stop.by = stop.by or SIGINT
         if stop.by is not None:
@@ -35,8 +40,15 @@ def _start() -> None:
     from fieldwise.cli.app import app
     from fieldwise.core.hints import in_flags
 
-    with in_flags():
+    with in_flags(), together(sys.argv[1] if len(sys.argv) > 1 else ""):
         app()
+
+
+def _is_elsewhere(error: BaseException) -> bool:
+    """Whether another process of the same command failed, and prints why."""
+    from fieldwise.core.errors import ElsewhereError
+
+    return isinstance(error, ElsewhereError)
 
 
 def _print_error(error: BaseException) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fieldwise.cli.console import describe_dataset, show
+from fieldwise.cli.many import rank
 from fieldwise.cli.options import (
     Align,
     BadRows,
@@ -161,6 +162,8 @@ def run(
 
     with watching() as (console, watcher):
         records = pipeline.run(aligned(chosen, align), out, _also(watcher, out, tensorboard))
+        if rank():  # the first process shows them
+            return
         show(console, records, open_run(out).baselines)
         for ending in (".md", ".html"):
             console.print(f"Report: {out / report_name(records[0].source)}{ending}", soft_wrap=True)
@@ -177,7 +180,7 @@ def _stage(verb: str, settings: "RunSettings", out: Path, tensorboard: bool) -> 
 
 def _also(watcher: Watcher, out: Path, tensorboard: bool) -> Watcher:
     """The watcher, plus one that writes TensorBoard events if `tensorboard` is set."""
-    if not tensorboard:
+    if not tensorboard or rank():
         return watcher
     from fieldwise.reports.run.events import Events
 

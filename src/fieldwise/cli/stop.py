@@ -51,6 +51,10 @@ class Stop:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handle)
 
+    def silence(self) -> None:
+        """Leaves the line to another process of the same command."""
+        self._line = ""
+
     def forget(self) -> None:
         """Restores the previous handlers."""
         for number, handler in self._before.items():

@@ -7,7 +7,8 @@ FieldwiseError
 ├── DataError       raw rows or a dataset folder that cannot be used
 ├── RunError        a run folder that is incomplete, damaged or made with other settings
 ├── DiskError       a disk that is full
-└── TrainingError   a training that cannot continue
+├── TrainingError   a training that cannot continue
+└── ElsewhereError  another process of a training failed, whose own error says why
 """
 
 
@@ -41,3 +42,7 @@ class DiskError(FieldwiseError):
 
 class TrainingError(FieldwiseError):
     """A training that cannot continue, for example because its loss became NaN."""
+
+
+class ElsewhereError(FieldwiseError):
+    """Another process of a training failed, and reports its own error; the command line shows only that one."""

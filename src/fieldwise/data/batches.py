@@ -11,6 +11,8 @@ from torch import Tensor
 
 from fieldwise.data.sharded import ShardedArray
 from fieldwise.data.store import Split
+from fieldwise.processes.ranks import current
+from fieldwise.processes.streams import shared
 
 RESIDENT_FRACTION: Final = 0.5
 """Largest fraction of the free GPU memory that a split on the GPU may take."""
@@ -24,6 +26,18 @@ class Batch:
     """(B, places), int32: one id per field, more for multi-valued fields."""
     labels: Tensor
     """(B,), float32."""
+    total: int | None = None
+    """Rows of this batch in all processes; None: these are all."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of this batch in all processes."""
+        return len(self.labels) if self.total is None else self.total
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this process has all rows of the batch, as then every process has."""
+        return self.rows == len(self.labels)
 
 
 class Batches:
@@ -38,11 +52,24 @@ class Batches:
     def __len__(self) -> int:
         return len(self._labels)
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the batches."""
+        return self._device
+
     def shuffled(self, size: int) -> Iterator[Batch]:
-        """Yields batches in random order, drawn from torch's global generator; the last may be smaller."""
-        order = torch.randperm(len(self)).to(self._labels.device)
+        """Yields batches in random order, drawn from torch's global generator; the last may be smaller.
+
+        Each of several processes gets its part of every batch, or all of a batch with fewer rows than processes.
+        """
+        ranks = current()
+        with shared():
+            order = torch.randperm(len(self)).to(self._labels.device)
         for index in order.split(size):
-            yield self._batch(self._taken(index), self._labels.index_select(0, index))
+            total, own = len(index), ranks.own(range(len(index)))
+            if total >= ranks.size:
+                index = index[own.start : own.stop]
+            yield self._batch(self._taken(index), self._labels.index_select(0, index), total)
 
     def endless(self, size: int) -> Iterator[Batch]:
         """Yields shuffled batches forever, reshuffling every epoch."""
@@ -50,8 +77,8 @@ class Batches:
             yield from self.shuffled(size)
 
     def ordered(self, size: int) -> Iterator[Batch]:
-        """Yields batches in the order of the split."""
-        for start in range(0, len(self), size):
+        """Yields batches in the order of the split; each of several processes gets some of them, in its order."""
+        for start in current().own(range(0, len(self), size)):
             rows = slice(start, start + size)
             ids = self._ids[rows]
             yield self._batch(ids if isinstance(ids, Tensor) else torch.from_numpy(ids), self._labels[rows])
@@ -61,8 +88,8 @@ class Batches:
             return self._ids.index_select(0, index)
         return torch.from_numpy(self._ids[index.numpy()])
 
-    def _batch(self, ids: Tensor, labels: Tensor) -> Batch:
-        return Batch(ids.to(self._device, non_blocking=True), labels.to(self._device, torch.float32))
+    def _batch(self, ids: Tensor, labels: Tensor, total: int | None = None) -> Batch:
+        return Batch(ids.to(self._device, non_blocking=True), labels.to(self._device, torch.float32), total)
 
 
 def _whole(ids: NDArray[np.int32] | ShardedArray, home: torch.device) -> Tensor | ShardedArray:

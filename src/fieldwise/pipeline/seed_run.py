@@ -2,6 +2,7 @@
 
 import platform
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fieldwise.core.files import replacing, write_json
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Metrics, RunRecord, StageRecord, StoredResult
 from fieldwise.core.registry import name_of
+from fieldwise.core.settings import Values
 from fieldwise.core.store import FLOAT32, KINDS, Store
 from fieldwise.core.version import __version__
 from fieldwise.data.store import Dataset
@@ -25,6 +27,7 @@ from fieldwise.models.check import check_model
 from fieldwise.models.model import CTRModel, OwnModel
 from fieldwise.models.stored import StoredModel, store_of, stored, stored_bytes
 from fieldwise.pipeline.folder import Job, begin, end, need, read, read_record
+from fieldwise.processes.ranks import current
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import SearchResult
 from fieldwise.searches.search import search as search_columns
@@ -47,51 +50,54 @@ class SeedRun:
         """Trains the full model, unless it is complete."""
         job = self._job
         folder, values = job.stage("pretrain", self._data, self._seed, job.settings.run.budgets[0])
-        if begin(job.watcher, folder, values, f"pretrain, seed {self._seed}"):
+        if self._begin(folder, values, f"pretrain, seed {self._seed}"):
             if name_of(job.settings.model, MODELS) not in MODELS:  # a user's model, which no test covers
                 check_model(job.settings.model, self._data.schema)
             forget_peak()
             trained = pretrain_model(self._task, job.settings.pretrain, folder / "checkpoint", job.watcher)
-            export(trained.model, folder)
-            end(folder, _stage_record(trained))
+            current().from_first(lambda: _write_pretrained(trained, folder))
 
     def search(self, budget: Budget) -> None:
         """Searches one budget from the full model, unless it is complete."""
         job = self._job
         folder, values = job.stage("search", self._data, self._seed, budget)
-        if begin(job.watcher, folder, values, f"search {budget}, seed {self._seed}"):
+        if self._begin(folder, values, f"search {budget}, seed {self._seed}"):
             forget_peak()
-            need(job.pretrain_folder(self._seed), f"the pretraining of seed {self._seed}", "pretrain")
             task = self._task.starting_from(self._full)
             result = search_columns(task, job.settings.search, budget, folder / "checkpoint", job.watcher)
-            write_json(folder / "mask.json", result.mask.to_json())
-            export(result.model, folder, mask=result.mask)
-            _write_traces(result, folder)
-            record = StageRecord(
-                history=list(result.history),
-                seconds=result.seconds,
-                peak_memory=peak_memory(),
-                summary=result.summary,
-            )
-            end(folder, record)
+            current().from_first(lambda: _write_searched(result, folder))
 
     def retrain(self, budget: Budget) -> None:
         """Retrains one searched model and evaluates it on the test rows, unless it is complete."""
         job = self._job
         folder, values = job.stage("retrain", self._data, self._seed, budget)
         searched = job.seed_folder(self._seed) / "search" / budget.slug
-        if begin(job.watcher, folder, values, f"retrain {budget}, seed {self._seed}"):
+        if self._begin(folder, values, f"retrain {budget}, seed {self._seed}"):
             forget_peak()
-            need(searched, f"the search of {budget}, seed {self._seed}", "search")
             task = self._task.starting_from(self._full)
-            start = load_trained(searched, type(job.settings.model))
+            start = current().from_first(lambda: self._searched(searched, budget))
             settings = stored_for(job.settings.retrain, budget)
             trained = retrain_model(task, start, settings, folder / "checkpoint", job.watcher)
-            mask = Mask.from_json(read(searched / "mask.json"))
-            export(trained.model, job.seed_folder(self._seed) / "compact" / budget.slug, self._data.encoder, mask)
-            stage = _stage_record(trained)
-            write_json(folder / "history.json", stage.to_json())
-            end(folder, self._record(budget, mask, trained.model, stage))
+            tested = self._tested(trained.model)
+            current().from_first(lambda: self._write_retrained(budget, trained, tested, folder))
+
+    def _begin(self, folder: Path, values: Values, title: str) -> bool:
+        """Whether a stage is not complete; the first process begins it."""
+        return current().from_first(lambda: begin(self._job.watcher, folder, values, title))
+
+    def _searched(self, folder: Path, budget: Budget) -> CTRModel:
+        need(folder, f"the search of {budget}, seed {self._seed}", "search")
+        return load_trained(folder, type(self._job.settings.model))
+
+    def _write_retrained(
+        self, budget: Budget, trained: Trained[CTRModel | StoredModel], tested: "_Tested", folder: Path
+    ) -> None:
+        home = self._job.seed_folder(self._seed)
+        mask = Mask.from_json(read(home / "search" / budget.slug / "mask.json"))
+        export(trained.model, home / "compact" / budget.slug, self._data.encoder, mask)
+        stage = _stage_record(trained)
+        write_json(folder / "history.json", stage.to_json())
+        end(folder, self._record(budget, mask, trained.model, stage, tested))
 
     @property
     def _task(self) -> Task:
@@ -100,7 +106,12 @@ class SeedRun:
     @cached_property
     def _full(self) -> CTRModel:
         """The full model as its folder holds it, so that a resumed run begins from the same weights."""
-        return load_trained(self._job.pretrain_folder(self._seed), type(self._job.settings.model))
+        return current().from_first(self._pretrained)
+
+    def _pretrained(self) -> CTRModel:
+        folder = self._job.pretrain_folder(self._seed)
+        need(folder, f"the pretraining of seed {self._seed}", "pretrain")
+        return load_trained(folder, type(self._job.settings.model))
 
     @cached_property
     def _full_tested(self) -> tuple[Metrics, Tensor]:
@@ -122,15 +133,21 @@ class SeedRun:
             for kind, model in each.items()
         }
 
-    def _record(self, budget: Budget, mask: Mask, small: CTRModel | StoredModel, last: StageRecord) -> RunRecord:
-        """One line of the results table; only here are the test rows read."""
+    def _tested(self, small: CTRModel | StoredModel) -> "_Tested":
+        """What is measured of both models; only here are the test rows read."""
+        full_valid, full_logits = self._full_tested
+        logits, labels = predictions(small, self._data.test)
+        return _Tested(full_valid, full_logits, self._full_stored, evaluate(small, self._task.valid), logits, labels)
+
+    def _record(
+        self, budget: Budget, mask: Mask, small: CTRModel | StoredModel, last: StageRecord, tested: "_Tested"
+    ) -> RunRecord:
+        """One line of the results table."""
         settings, data, task = self._job.settings, self._data, self._task
         before = read_record(StageRecord, self._job.pretrain_folder(self._seed) / "record.json")
         searched = self._job.seed_folder(self._seed) / "search" / budget.slug
         search = read_record(StageRecord, searched / "record.json")
         assert search.summary is not None
-        full_valid, full_logits = self._full_tested
-        logits, labels = predictions(small, data.test)
         compact = self._job.seed_folder(self._seed) / "compact" / budget.slug
         return RunRecord(
             data=data.fingerprint,
@@ -145,11 +162,11 @@ class SeedRun:
             widths_after=list(mask.widths),
             full_size=self._full.size(),
             compact_size=small.size(),
-            full_valid=full_valid,
-            full_test=metrics(full_logits, labels),
-            compact_valid=evaluate(small, task.valid),
-            compact_test=metrics(logits, labels),
-            errors=errors(full_logits, logits, labels),
+            full_valid=tested.full_valid,
+            full_test=metrics(tested.full_logits, tested.labels),
+            compact_valid=tested.valid,
+            compact_test=metrics(tested.logits, tested.labels),
+            errors=errors(tested.full_logits, tested.logits, tested.labels),
             summary=search.summary,
             seconds={"pretrain": before.seconds, "search": search.seconds, "retrain": last.seconds},
             peak_memory=max(before.peak_memory, search.peak_memory, last.peak_memory),
@@ -164,9 +181,39 @@ class SeedRun:
             store=str(store_of(small)),
             full_bytes=stored_bytes(self._full),
             compact_bytes=folder_bytes(ModelInfo.read(compact), compact),
-            full_stored=self._full_stored,
+            full_stored=tested.full_stored,
             harms=before.harms,
         )
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """Measurements of the full and the compact model: validation metrics, and logits of the test rows."""
+
+    full_valid: Metrics
+    full_logits: Tensor
+    full_stored: dict[str, StoredResult]
+    valid: Metrics
+    logits: Tensor
+    labels: Tensor
+
+
+def _write_pretrained(trained: Trained[CTRModel], folder: Path) -> None:
+    export(trained.model, folder)
+    end(folder, _stage_record(trained))
+
+
+def _write_searched(result: SearchResult, folder: Path) -> None:
+    write_json(folder / "mask.json", result.mask.to_json())
+    export(result.model, folder, mask=result.mask)
+    _write_traces(result, folder)
+    record = StageRecord(
+        history=list(result.history),
+        seconds=result.seconds,
+        peak_memory=peak_memory(),
+        summary=result.summary,
+    )
+    end(folder, record)
 
 
 def _stage_record(trained: Trained[CTRModel | StoredModel]) -> StageRecord:

@@ -18,7 +18,7 @@ runs, and `record.json` (written last). A complete stage is skipped; one made wi
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import tomli_w
@@ -38,6 +38,7 @@ from fieldwise.pipeline.folder import Job, check_stages, with_earlier
 from fieldwise.pipeline.report import report
 from fieldwise.pipeline.seed_run import SeedRun
 from fieldwise.pipeline.settings import RunInput, RunSettings
+from fieldwise.processes.ranks import current
 from fieldwise.reports.dataset import notes
 from fieldwise.reports.run.journal import Journal
 from fieldwise.reports.run.view import open_run
@@ -58,8 +59,11 @@ def prepare(settings: RunSettings, out: Path, watcher: Watcher | None = None) ->
 
 def dataset_of(settings: RunSettings, out: Path, watcher: Watcher) -> Dataset:
     """Opens the dataset that the settings name, or prepares it in the run folder; notes what was not read."""
-    given = settings.run.dataset
-    data = Dataset.open(given) if given else prepare(settings, out / "dataset", watcher)
+    folder = settings.run.dataset
+    if folder is None:
+        folder = out / "dataset"
+        current().from_first(lambda: prepare(settings, folder, watcher).fingerprint)
+    data = Dataset.open(folder)
     for line in notes(data.info):
         watcher.note(line)
     if data.kinds is not None and data.kinds.is_inferred:
@@ -102,17 +106,22 @@ def run(settings: RunInput, out: Path | str, watcher: Watcher | None = None) -> 
     `settings` is a `RunSettings`, a dict of the tables of a settings file, or the path of a TOML file. `out` is the
     run folder. The records are those of the whole folder, results of earlier commands included.
     """
-    settings, out = RunSettings.of(settings), Path(out)
+    settings, out, ranks = RunSettings.of(settings), Path(out), current()
     with _opened(settings, out, watcher) as (job, data, seeds):
-        baselines(data, out, settings.run.device, job.watcher)
+        ranks.from_first(lambda: baselines(data, out, settings.run.device, job.watcher))
         for seed in seeds:
             seed.pretrain()
             for budget in settings.run.budgets:
                 seed.search(budget)
                 seed.retrain(budget)
-        report(out)
-        records = RunRecords(open_run(out).records)
-        write_json(out / "record.json", [record.to_json() for record in records])
+        return ranks.from_first(lambda: _reported(out))
+
+
+def _reported(out: Path) -> RunRecords:
+    """Writes the report and the record of a complete run."""
+    report(out)
+    records = RunRecords(open_run(out).records)
+    write_json(out / "record.json", [record.to_json() for record in records])
     return records
 
 
@@ -122,15 +131,23 @@ def _opened(
 ) -> Iterator[tuple[Job, Dataset, Iterator[SeedRun]]]:
     """Locks the run folder for this process, and yields the dataset and the seeds.
 
-    Checks everything that can be checked before any work, and opens or prepares the dataset.
+    Checks everything that can be checked before any work, and opens or prepares the dataset. Of several processes, only
+    the first locks, writes and reports.
     """
-    watcher = watcher or Watcher()
-    choose_device(settings.run.device)
-    with exclusive(out):
+    ranks, device = current(), choose_device(settings.run.device)
+    ranks.check_same("settings", {**settings.values(), "device": device.type})
+    watcher = Watcher() if ranks.rank or watcher is None else watcher
+    with nullcontext() if ranks.rank else exclusive(out):
         data = dataset_of(settings, out, watcher)
+        ranks.check_same("rows", {"dataset": data.fingerprint})
         settings = settings.fitted(data)
-        job = Job(settings, out, Watchers(watcher, Journal(out)))
-        check_stages(job, data)
-        write_kinds(data, out)
-        write_text(out / "settings.toml", tomli_w.dumps(with_earlier(settings, out).values()))
+        job = Job(settings, out, watcher if ranks.rank else Watchers(watcher, Journal(out)))
+        ranks.from_first(lambda: _begin(job, data))
         yield job, data, (SeedRun(job, data, seed) for seed in settings.run.seeds)
+
+
+def _begin(job: Job, data: Dataset) -> None:
+    """Refuses what cannot be run or resumed, and writes what the run folder holds from the start."""
+    check_stages(job, data)
+    write_kinds(data, job.out)
+    write_text(job.out / "settings.toml", tomli_w.dumps(with_earlier(job.settings, job.out).values()))

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
@@ -25,11 +24,14 @@ from fieldwise.core.select import select
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
 from fieldwise.models.model import Model, OwnModel
+from fieldwise.processes.ranks import current
+from fieldwise.processes.streams import shared
 from fieldwise.searches.search import Restarting, SearchResult, check_smallest, finish
 from fieldwise.searches.trained import AdamSearch
 from fieldwise.tables.state import Tensors, named, optimizer_tensors, restore_optimizer, under
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.loop import fit
+from fieldwise.train.loss import part_of_loss
 from fieldwise.train.plan import TrainingPlan
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
@@ -174,7 +176,8 @@ class Mixture:
 
     def draw(self) -> Tensor:
         """Probabilities with new Gumbel noise, (F, N), differentiable by theta."""
-        uniform = torch.rand(self.theta.shape).clamp(1e-10, 1 - 1e-7).to(self.theta.device)
+        with shared():
+            uniform = torch.rand(self.theta.shape).clamp(1e-10, 1 - 1e-7).to(self.theta.device)
         return torch.softmax((self.logits() - torch.log(-torch.log(uniform))) / self.temperature, 1)
 
     def for_evaluation(self) -> Tensor:
@@ -184,8 +187,9 @@ class Mixture:
     def step(self, batch: Batch) -> None:
         """One step of theta on a validation batch. Weights get no gradient, and batch statistics do not change."""
         self._net.eval()
-        loss = functional.binary_cross_entropy_with_logits(self._net(batch.ids, self.draw()), batch.labels)
+        loss = part_of_loss(self._net(batch.ids, self.draw()), batch)
         (self.theta.grad,) = torch.autograd.grad(loss, self.theta)
+        current().add([self.theta.grad])
         self._net.train()
         self._adam.step()
         self.theta.grad = None

@@ -26,6 +26,7 @@ from fieldwise.core.select import select
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batches
 from fieldwise.models.model import CTRModel
+from fieldwise.processes.ranks import current
 from fieldwise.searches.search import Search, SearchResult, finish
 from fieldwise.train.evaluate import ROWS
 from fieldwise.train.task import Task
@@ -49,7 +50,7 @@ class Elimination(Search):
         costs = budget.costs(model.layout, model.linear)
         groups = groups_of(model.layout, budget.counted(model.linear))
         gradient, curvature = expansion(model, task.valid, len(costs), groups)
-        scores = ranks(gradient, curvature, costs, groups, self.ridge)
+        scores = current().from_first(lambda: ranks(gradient, curvature, costs, groups, self.ridge))
         mask = select(scores, model.layout, budget, model.linear)
         return finish(task, budget, mask, model, seconds=time.perf_counter() - started)
 
@@ -79,6 +80,7 @@ def expansion(
             part = slopes if len(place) == count else slopes.index_select(1, place)
             square += (part.T @ part).double()
     model.train(training)
+    current().add([total, *squares])
     return (total / len(rows)).cpu().numpy(), [(square / len(rows)).cpu().numpy() for square in squares]
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from pydantic import Field, create_model
 from torch import Tensor
-from torch.nn import functional
 
 from fieldwise.core.automatic import chosen
 from fieldwise.core.budget import Budget, BudgetText
@@ -26,12 +25,15 @@ from fieldwise.gates import GATES
 from fieldwise.gates.gate import Gate, GateSettings
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
+from fieldwise.processes.ranks import current
+from fieldwise.processes.streams import shared
 from fieldwise.searches.search import SearchResult, finish
 from fieldwise.searches.trace import Trace
 from fieldwise.searches.trained import TrainedSearch
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.loop import fit
+from fieldwise.train.loss import part_of_loss
 from fieldwise.train.plan import TrainingPlan
 from fieldwise.train.task import Task
 
@@ -120,7 +122,7 @@ class Stage:
         settings, self._watcher = self._settings, watcher or Watcher()
         plan = TrainingPlan(
             stage="search",
-            forward=lambda ids: self._forward(ids, self.gate.draw()),
+            forward=lambda ids: self._forward(ids, self._draw()),
             evaluate=lambda: evaluate(self._model, self._task.valid, self.gate.for_evaluation()),
             stop=lambda history: settings.stop(self, history),
             keep_best=False,
@@ -140,16 +142,21 @@ class Stage:
 
     def _gate_step(self, batch: Batch) -> None:
         """One step of the gate on a validation batch. Weights get no gradient."""
-        model, values = self._model, self.gate.draw().requires_grad_()
+        model, values = self._model, self._draw().requires_grad_()
         model.eval()
         with torch.enable_grad():
-            logits = self._gated(batch.ids, values).float()
-            loss = functional.binary_cross_entropy_with_logits(logits, batch.labels)
+            loss = part_of_loss(self._gated(batch.ids, values).float(), batch)
         (grad,) = torch.autograd.grad(loss, values)
+        current().add([grad])
         model.train()
         before = self.gate.live()
         self.gate.step(grad)
         self.trace.record(self.gate, before, self.gate.live())
+
+    def _draw(self) -> Tensor:
+        """The gate's values, the same in all processes."""
+        with shared():
+            return self.gate.draw()
 
     def _gated(self, ids: Tensor, values: Tensor) -> Tensor:
         """Logits (B,) with a gradient only for the gate's values."""

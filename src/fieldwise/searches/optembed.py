@@ -22,6 +22,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.model import CTRModel, HeadModel
+from fieldwise.processes.ranks import current
 from fieldwise.searches.evolution import Evolution, Genes, Room
 from fieldwise.searches.search import Restarting, SearchResult, check_smallest, finish
 from fieldwise.searches.trained import AdamSearch
@@ -125,6 +126,7 @@ class RowThresholds:
     def _step(self, t: Tensor) -> None:
         """A plain gradient step, run as a hook at the end of the backward pass."""
         assert t.grad is not None
+        current().add([t.grad])
         with torch.no_grad():
             t -= self._rate * t.grad
         t.grad = None

@@ -27,6 +27,7 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batches
 from fieldwise.models.compact import compact, widened
 from fieldwise.models.model import CTRModel, HeadModel
+from fieldwise.processes.ranks import current
 from fieldwise.searches.search import SearchResult, finish
 from fieldwise.searches.trained import TrainedSearch
 from fieldwise.tables.row_factored import row_factored
@@ -116,4 +117,5 @@ def loss_increase(model: CTRModel, rows: Batches, count: int | None = None) -> N
         slope = model.slopes(batch.ids, loss, count)  # each row's derivative by the mask, (B, count)
         total += (slope.square() / 2 - slope).sum(0).double()
     model.train(training)
+    current().add([total])
     return (total / len(rows)).cpu().numpy()

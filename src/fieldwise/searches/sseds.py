@@ -4,6 +4,7 @@ A column's score is the mean, over validation batches, of |dL/dmask| at mask = 1
 the model is in evaluation mode, and the best columns that fit meet any budget.
 """
 
+import math
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from fieldwise.core.budget import Budget
 from fieldwise.core.select import select
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.model import CTRModel
+from fieldwise.processes.ranks import current
 from fieldwise.searches.search import Search, SearchResult, finish
 from fieldwise.train.task import Task
 
@@ -38,8 +40,8 @@ class SSEDS(Search):
         """Mean absolute gradient of every column's mask, (S,), or (count,) with those of first-order weights."""
         model.eval()
         ones = torch.ones(count or model.layout.columns, device=task.torch_device, requires_grad=True)
-        grads = []
+        grads = [torch.zeros_like(ones, dtype=torch.float64, requires_grad=False)]
         for batch in task.valid.ordered(self.batch):
             loss = functional.binary_cross_entropy_with_logits(model(batch.ids, ones), batch.labels)
             grads.append(torch.autograd.grad(loss, ones)[0].abs().double())
-        return torch.stack(grads).mean(0)
+        return current().total(torch.stack(grads).sum(0)) / math.ceil(len(task.valid) / self.batch)

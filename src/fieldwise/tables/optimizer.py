@@ -7,6 +7,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
+from fieldwise.processes.ranks import current
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.lookup import Distinct, Found, Reader, whole_table
 from fieldwise.tables.rate import Rate
@@ -109,9 +110,22 @@ class Optimizer:
 
     def step(self) -> None:
         """Update all weights by the gradients of the last backward pass."""
+        self._add_over_ranks()
         self._adam.step()
         for rows in self._rows:
             rows.step()
+
+    def _add_over_ranks(self) -> None:
+        """Sum the gradients over all processes; a weight that no process used stays without one."""
+        ranks = current()
+        if ranks.size == 1:
+            return
+        used = torch.tensor([float(weight.grad is not None) for weight in self._dense], device=self._dense[0].device)
+        for weight in self._dense:
+            weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+        ranks.add([used, *(weight.grad for weight in self._dense if weight.grad is not None)])
+        for weight, count in zip(self._dense, used.tolist(), strict=True):
+            weight.grad = weight.grad if count else None
 
     def settle(self, table: nn.Parameter, rows: slice) -> None:
         """Bring rows of a table up to date between two steps, before a change that is not a gradient step."""

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from fieldwise.processes.ranks import current
+from fieldwise.tables import deterministic_sum
 from fieldwise.tables.adam_catchup import BETA1, BETA2, EPSILON, REACH, SETTLED, Missed
 from fieldwise.tables.lookup import Distinct, Found
 from fieldwise.tables.rate import Rate
@@ -63,11 +65,17 @@ class SparseOptimizer(ABC):
         known, self._open = self._open, None
         if known is None or not known.keep:
             return
+        grads = [
+            weights.new_zeros(weights.shape) if weights.grad is None else weights.grad for weights, *_ in known.states
+        ]
+        rows, states = known.rows, [(weights.detach(), *others) for weights, *others in known.states]
+        if current().size > 1:
+            rows, grads = _of_all_ranks(rows, grads)
+            states = self._current(rows)
         self._step += 1
-        for weights, *others in known.states:
-            grad = torch.zeros_like(weights) if weights.grad is None else weights.grad
-            self._move((weights.detach(), *others), grad)
-        self._put(known.rows, known.states)
+        for state, grad in zip(states, grads, strict=True):
+            self._move(state, grad)
+        self._put(rows, states)
 
     @property
     def _present_rate(self) -> float:
@@ -97,6 +105,16 @@ class SparseOptimizer(ABC):
     @abstractmethod
     def restore(self, tensors: Tensors) -> None:
         """Restore a checkpoint."""
+
+
+def _of_all_ranks(rows: Tensor, grads: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """The distinct rows that any process read, and the sums of their gradients over all processes."""
+    ranks = current()
+    distinct, places = torch.unique(ranks.rows(rows), return_inverse=True)
+    every = [ranks.rows(grad) for grad in grads]
+    if rows.is_cuda:
+        return distinct, [deterministic_sum.sums(grad, places, len(distinct)) for grad in every]
+    return distinct, [grad.new_zeros(len(distinct), grad.shape[1]).index_add_(0, places, grad) for grad in every]
 
 
 class SparseAdam(SparseOptimizer):

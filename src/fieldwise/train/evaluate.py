@@ -9,6 +9,7 @@ from fieldwise.core.records import Metrics
 from fieldwise.core.settings import check_argument
 from fieldwise.data.batches import Batches
 from fieldwise.data.store import Split
+from fieldwise.processes.ranks import current
 
 ROWS = 16_384
 """Rows per forward pass of an evaluation."""
@@ -41,14 +42,16 @@ def metrics(logits: Tensor, labels: Tensor) -> Metrics:
 
 @torch.no_grad()
 def logits_of(model: nn.Module, batches: Batches, gate: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Logits and labels of all rows, in order."""
+    """Logits and labels of all rows, in order; each of several processes predicts a part of them."""
     training = model.training
     model.eval()
     parts = [
         (model(batch.ids) if gate is None else model(batch.ids, gate), batch.labels) for batch in batches.ordered(ROWS)
     ]
     model.train(training)
-    return torch.cat([logits for logits, _ in parts]), torch.cat([labels for _, labels in parts])
+    none = torch.empty(0, device=batches.device)
+    logits, labels = (torch.cat([part[place] for part in parts]) if parts else none for place in (0, 1))
+    return current().rows(logits), current().rows(labels)
 
 
 def auc(scores: Tensor, labels: Tensor) -> float:

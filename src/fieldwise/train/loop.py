@@ -2,12 +2,12 @@
 
 import math
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fieldwise.core.automatic import chosen
 from fieldwise.core.errors import TrainingError
@@ -15,6 +15,8 @@ from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
 from fieldwise.models.factory_model import FactoryModel
+from fieldwise.processes.batch_norm import norms_over_ranks
+from fieldwise.processes.ranks import current
 from fieldwise.tables.optimizer import Optimizer
 from fieldwise.tables.rate import Rate
 from fieldwise.tables.state import Tensors, named, under
@@ -23,6 +25,7 @@ from fieldwise.train import checkpoint
 from fieldwise.train.capture import Captured
 from fieldwise.train.checkpoint import weights
 from fieldwise.train.diverged import Diverged
+from fieldwise.train.loss import part_of_loss, working_on
 from fieldwise.train.memory import keep_freed
 from fieldwise.train.plan import Training, TrainingPlan, check_tables_of_module
 from fieldwise.train.randomness import randomness
@@ -53,7 +56,15 @@ def fit(
     if isinstance(model, FactoryModel):
         check_tables_of_module(plan.stage, settings.optimizer)
     keep_freed()
-    diverged = Diverged(plan.stage, settings.learning_rate, folder)
+    with norms_over_ranks(model):
+        return _fit(model, task, settings, plan, folder, watcher)
+
+
+def _fit(
+    model: nn.Module, task: Task, settings: Training, plan: TrainingPlan, folder: Path | None, watcher: Watcher
+) -> list[Epoch]:
+    """Train from the last checkpoint until the plan's end."""
+    ranks, diverged = current(), Diverged(plan.stage, settings.learning_rate, folder)
     work = _Work(model, task, settings, plan, watcher, diverged)
     history = _resume(model, work.optimizer, plan, folder, task)
     best: Tensors = {}
@@ -61,7 +72,7 @@ def fit(
         started, number = time.perf_counter(), len(history)
         loss = None
         if number:
-            with randomness(task.seed, plan.stage, number, plan.place):
+            with randomness(task.seed, plan.stage, number, plan.place, own=True):
                 loss = work.epoch(number)
         state = _state(model, work.optimizer, plan)
         diverged.check_tensors({name: t for name, t in state.items() if name not in _buffers(model)}, number)
@@ -70,16 +81,20 @@ def fit(
         except TrainingError as error:
             raise diverged.predicting(error, number) from error
         seconds = time.perf_counter() - started
-        history.append(Epoch(epoch=number, loss=loss, auc=metrics.auc, log_loss=metrics.log_loss, seconds=seconds))
+        epoch = Epoch(epoch=number, loss=loss, auc=metrics.auc, log_loss=metrics.log_loss, seconds=seconds)
+        history.append(ranks.from_first(lambda epoch=epoch: epoch))  # type: ignore[misc]
         diverged.check_epochs(history)
         better = plan.keep_best and _best_place(history) == number
         if folder:
-            checkpoint.save(folder, state, {"history": [epoch.to_json() for epoch in history]}, better)
+            info = {"history": [epoch.to_json() for epoch in history]}
+            ranks.from_first(partial(checkpoint.save, folder, state, info, better))
         elif better:
             best = weights(model)
         watcher.epoch(plan.stage, history[-1])
     if plan.keep_best and _best_place(history) != len(history) - 1:
-        model.load_state_dict(checkpoint.load_best(folder, "model", task.torch_device) if folder else best)
+        if folder:
+            best = ranks.from_first(partial(checkpoint.load_best, folder, "model", task.torch_device))
+        model.load_state_dict(best)
     return history
 
 
@@ -101,8 +116,10 @@ class _Work:
         rate = Rate(settings.learning_rate, settings.epochs * self._epoch_steps if plan.decays else None)
         batch = chosen(settings.batch)
         self.optimizer = Optimizer(model, settings.optimizer, rate, batch, plan.every_row, plan.table_rate)
-        captured = plan.same_steps and self.optimizer.same_shapes and task.torch_device.type == "cuda"
-        self._step = Captured(self._plain_step) if captured else self._plain_step
+        on_gpu, single = task.torch_device.type == "cuda", current().size == 1
+        self._captured: Captured | None = None
+        if plan.same_steps and self.optimizer.same_shapes and on_gpu and single:
+            self._captured = Captured(lambda *parts: self._plain_step(*map(Batch, parts[::2], parts[1::2])))
 
     def epoch(self, number: int) -> float:
         """Train for one pass over the training rows; returns the mean loss without the penalty."""
@@ -114,39 +131,47 @@ class _Work:
         check, done = CHECK_EVERY[task.torch_device.type], 0
         with step_threads(self._model, size * task.schema.places), self.optimizer.reading():
             for step, batch in enumerate(task.train.shuffled(size)):
-                if len(batch.labels) < 2:
+                if batch.rows < 2:
                     continue  # batch normalization needs two rows
                 if step % check == 0:
                     plan.look()
-                inputs = [batch.ids, batch.labels]
-                if plan.valid_step:
-                    other = next(valid)
-                    inputs += [other.ids, other.labels]
+                batches = [batch, next(valid)] if plan.valid_step else [batch]
                 self.optimizer.at((number - 1) * steps + step)
-                losses[step] = self._step(*inputs)
+                losses[step] = self._step(*batches) / (current().size if batch.is_whole else 1)
                 done = step + 1
                 plan.after_step(self.optimizer)
                 if (step + 1) % check == 0:
-                    self._diverged.check_losses(losses[:done], number, steps)
+                    self._diverged.check_losses(current().total(losses[:done]), number, steps)
                 self._watcher.step(plan.stage, number, step + 1, steps)
-        self._diverged.check_losses(losses[:done], number, steps)
-        return float(losses[:done].mean())
+        losses = current().total(losses[:done])
+        self._diverged.check_losses(losses, number, steps)
+        return float(losses.mean())
 
-    def _plain_step(self, ids: Tensor, labels: Tensor, *valid: Tensor) -> Tensor:
-        """One step on a training batch, after the plan's step on a validation batch if it has one. Returns the loss."""
+    def _step(self, *batches: Batch) -> Tensor:
+        if self._captured:
+            return self._captured(*(part for batch in batches for part in (batch.ids, batch.labels)))
+        return self._plain_step(*batches)
+
+    def _plain_step(self, batch: Batch, valid: Batch | None = None) -> Tensor:
+        """One step on a training batch, after the plan's step on a validation batch if it has one.
+
+        Returns this process's part of the loss.
+        """
         plan, device = self._plan, self._task.torch_device.type
         mixed = torch.autocast(device, torch.bfloat16, enabled=self._settings.precision == "bfloat16")
         if plan.valid_step:
-            with mixed:
-                plan.valid_step(Batch(*valid))
+            assert valid is not None
+            with mixed, working_on(valid):
+                plan.valid_step(valid)
         if plan.before_step:
             plan.before_step()
-        with mixed:
-            logits = plan.forward(ids).float()
-        loss = functional.binary_cross_entropy_with_logits(logits, labels)
-        self.optimizer.forget()
-        (loss if plan.penalty is None else loss + plan.penalty()).backward()
-        self.optimizer.step()
+        with working_on(batch):
+            with mixed:
+                logits = plan.forward(batch.ids).float()
+            loss = part_of_loss(logits, batch)
+            self.optimizer.forget()
+            (loss if plan.penalty is None else loss + plan.penalty() / current().size).backward()
+            self.optimizer.step()
         return loss.detach()
 
 
@@ -162,7 +187,7 @@ def _buffers(model: nn.Module) -> set[str]:
 
 
 def _resume(model: nn.Module, optimizer: Optimizer, plan: TrainingPlan, folder: Path | None, task: Task) -> list[Epoch]:
-    found = checkpoint.load(folder, task.torch_device) if folder else None
+    found = current().from_first(partial(checkpoint.load, folder, task.torch_device)) if folder else None
     if found is None:
         return []
     tensors, info = found

@@ -7,17 +7,27 @@ from zlib import crc32
 import numpy as np
 import torch
 
+from fieldwise.processes.ranks import current
+from fieldwise.processes.streams import apart
+
 
 @contextmanager
-def randomness(seed: int, what: str, epoch: int = 0, place: int = 0) -> Iterator[None]:
+def randomness(seed: int, what: str, epoch: int = 0, place: int = 0, *, own: bool = False) -> Iterator[None]:
     """Seed torch for a block from the task's seed, and restore its state afterwards.
 
     Random numbers depend only on the arguments, so a resumed epoch draws the same numbers. Consecutive trainings with
-    the same name differ in their place; place 0 draws the same numbers as a single training.
+    the same name differ in their place; place 0 draws the same numbers as a single training. All processes draw the
+    same; with `own`, each has its own numbers, except for what it draws from the shared stream.
     """
     entropy = [seed, crc32(what.encode()), epoch]
     sequence = np.random.SeedSequence([*entropy, place] if place else entropy)
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(int(sequence.generate_state(1)[0]))
-        yield
+        ranks = current()
+        if own and ranks.size > 1:
+            each = np.random.SeedSequence(sequence.entropy, spawn_key=(ranks.rank,))
+            with apart(int(each.generate_state(1)[0])):
+                yield
+        else:
+            yield

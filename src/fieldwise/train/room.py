@@ -13,6 +13,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.schema import Schema
 from fieldwise.models.model import Model, OwnModel
+from fieldwise.processes.join import processes_here
 from fieldwise.train.plan import Training
 
 NUMBER: Final = 4
@@ -35,6 +36,8 @@ def check_room(model: Model, schema: Schema, training: Training, device: torch.d
     there = available(device)
     if there is None:
         return
+    if device.type == "cpu":
+        there //= processes_here()  # each has tables of its own
     tables = _tables(model, schema)
     needs = tables * NUMBER * COPIES[training.optimizer]
     more = ""
