@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from fieldwise.core.errors import ElsewhereError, FieldwiseError, SettingsError
-from fieldwise.processes.ranks import Group, acting
+from fieldwise.processes.ranks import Group, acting, reason
 
 TIMEOUT: Final = 300.0
 """Seconds without an answer after which a process is given up; the variable FIELDWISE_TIMEOUT sets another."""
@@ -93,19 +93,22 @@ def _connected(place: Place) -> Group:
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(place.local % torch.cuda.device_count())
-    wait = timedelta(seconds=place.timeout)
+    wait, group = timedelta(seconds=place.timeout), None
     try:
         server = not place.agent and place.rank == 0
         plain = TCPStore(place.address, place.port, place.size, server, wait, wait_for_workers=False)
         # a prefix per attempt: addresses of an earlier attempt would be tried, and refused
         store = PrefixStore(f"fieldwise-{place.attempt}", plain)
+        group = Group(place.rank, place.size, store, place.timeout)
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=wait)
+        dist.all_reduce(torch.zeros(1))  # until all are connected: none fails while another still connects
     except (RuntimeError, ValueError) as error:
-        why = " ".join(str(error).split("\n")[0].split())[:300]
+        if group and not group.is_first_to_fail():
+            raise ElsewhereError("Another process failed first. Its message says why.") from error
         raise SettingsError(
             f"Process {place.rank} of {place.size} could not connect to the others at {place.address}:{place.port} "
-            f"({why}). Every process must reach that address; GLOO_SOCKET_IFNAME names the network interface to use, "
-            "such as eth0 or lo."
+            f"({reason(error)}). Every process must reach that address; GLOO_SOCKET_IFNAME names the network interface "
+            "to use, such as eth0 or lo."
         ) from error
-    return Group(place.rank, place.size, store, place.timeout)
+    return group

@@ -1,6 +1,7 @@
 """What the processes of a training tell each other. With one process, nothing moves and nothing changes."""
 
 import pickle
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,6 +79,12 @@ def acting(ranks: Ranks) -> Iterator[None]:
         yield
     finally:
         _current = before
+
+
+def reason(error: BaseException) -> str:
+    """The first sentence of an error of torch, without the place in its source."""
+    line = re.sub(r"^\[[^]]*\]\s*", "", str(error).strip().split("\n")[0])
+    return line.split(". ")[0][:200]
 
 
 class Group(Ranks):
@@ -194,7 +201,7 @@ class Group(Ranks):
         try:
             yield
         except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
-            raise self._lost(" ".join(str(error).split("\n")[0].split())[:200]) from error
+            raise self._lost(reason(error)) from error
 
     def _lost(self, why: str) -> RunError | ElsewhereError:
         if self.has_failed():
