@@ -1,6 +1,5 @@
 """What the processes of a training tell each other. With one process, nothing moves and nothing changes."""
 
-import pickle
 import re
 import threading
 import time
@@ -200,7 +199,7 @@ class Group(Ranks):
         """Turns a failure of a connection into an error of a run."""
         try:
             yield
-        except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
+        except (RuntimeError, OSError, EOFError) as error:
             raise self._lost(reason(error)) from error
 
     def _lost(self, why: str) -> RunError | ElsewhereError:
