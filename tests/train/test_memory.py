@@ -25,7 +25,7 @@ def test_the_peak_is_of_what_came_since_it_was_forgotten() -> None:
 def test_what_a_step_frees_is_not_fetched_from_the_system_again() -> None:
     code = (
         "import resource, sys, torch\n"
-        "from fieldwise.train.memory import keep_freed\n"
+        "from fieldwise.core.resident import keep_freed\n"
         "torch.set_num_threads(1)\n"
         "keep_freed() if sys.argv[1] == 'keep' else None\n"
         "def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"

@@ -1,5 +1,7 @@
-"""Memory of this process, as the operating system reports it."""
+"""Memory of this process, as the operating system reports it, and reuse of freed memory."""
 
+import ctypes
+import platform
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -7,6 +9,10 @@ from typing import Final
 
 _STATUS: Final = Path("/proc/self/status")
 _CLEAR: Final = Path("/proc/self/clear_refs")
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+_KEPT: Final = 256 * 2**20
+_LARGE: Final = 32 * 2**20
+"""glibc's maximum for this option; larger allocations, such as tables, return to the system when freed."""
 
 
 def resident_memory() -> int:
@@ -23,6 +29,18 @@ def forget_peak_resident() -> None:
     """Resets the peak on Linux; elsewhere the peak covers the whole process."""
     with suppress(OSError):
         _CLEAR.write_text("5", encoding="ascii")
+
+
+def keep_freed() -> None:
+    """Keeps up to 256 MiB of freed memory for the next step or batch: new pages cost up to a tenth of a training
+    step, and two fifths of a prediction.
+
+    Only with glibc; otherwise it does nothing.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        malloc = ctypes.CDLL(None)
+        malloc.mallopt(_MMAP_THRESHOLD, _LARGE)
+        malloc.mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 def maxrss_bytes(maxrss: int, system: str) -> int:

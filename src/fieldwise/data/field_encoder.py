@@ -18,6 +18,8 @@ from fieldwise.data.times import TIMESTAMP, find_form
 from fieldwise.data.vocabulary import Vocabulary, is_timestamp
 
 _AS_WRITTEN: Final = Cells()
+_FEW: Final = 1_000
+"""Rows that show whether values repeat; fewer rows are encoded one by one."""
 TimeType = Literal["timestamp", "date"]
 """Type of times that are binned as numbers: microseconds, or days since 1970."""
 Tier = Literal["frequent", "rare"]
@@ -79,8 +81,8 @@ class FieldEncoder:
         return self.encode(column).ids
 
     def encode(self, column: pa.Array) -> Encoded:
-        """Encodes raw values; each value of a dictionary array once."""
-        column = self.cells.clean(column)
+        """Encodes raw values; values that are costly to encode and repeat, and those of a dictionary array, once."""
+        column = self.cells.clean(column.dictionary_encode() if self._repeats(column) else column)
         if pa.types.is_dictionary(column.type):
             values = column.dictionary
             part = self.encode(pa.concat_arrays([values, pa.nulls(1, values.type)]))
@@ -101,6 +103,17 @@ class FieldEncoder:
         found[rows, np.arange(len(rows)) - starts[rows]] = part.ids[:, 0]
         bad = np.bincount(rows[part.unparsed], minlength=len(lists)) > 0
         return Encoded(found, np.asarray(column.is_null()), bad)
+
+    def _repeats(self, column: pa.Array) -> bool:
+        """Whether values are converted before they are looked up, and the first ones repeat."""
+        kind, known = column.type, self.vocabulary.values.type
+        is_text = bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+        if len(column) < _FEW or not (is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            return False
+        looked_up = self.rule.keeps_values and not self.reads_times and (self.cells.unchanged or not is_text)
+        if looked_up and is_text == pa.types.is_string(known):
+            return False
+        return bool(pc.count_distinct(column.slice(0, _FEW)).as_py() <= _FEW // 2)
 
     def _single(self, column: pa.Array) -> Encoded:
         """Encodes one value per row."""

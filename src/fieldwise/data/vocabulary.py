@@ -22,6 +22,7 @@ from fieldwise.data.convert import (
     timestamps,
     to_text,
 )
+from fieldwise.data.positions import Positions, positions
 from fieldwise.data.vocabulary_file import read_columns, write_compact
 
 
@@ -66,19 +67,20 @@ class Vocabulary:
             return np.where(null, self._null_id, self._text_ids(column))
         elif column.type != known.type:
             column, known = to_text(column), to_text(known)
-        return np.where(null, self._null_id, _positions(column, known) + 1)
+        places = self._positions(column) if known is self.values else positions(column, known)
+        return np.where(null, self._null_id, places + 1)
 
     def _text_ids(self, column: pa.Array) -> NDArray[np.int32]:
-        ids = _positions(to_text(column), self.values) + 1
+        ids = self._positions(to_text(column)) + 1
         rest = np.flatnonzero((ids == UNKNOWN) & np.asarray(column.is_valid()))
         if len(rest):
             column = column.take(pa.array(rest))
             if self._form == "boolean" and pa.types.is_string(column.type):
-                ids[rest] = _positions(pc.utf8_lower(column), pc.utf8_lower(self.values)) + 1
+                ids[rest] = positions(pc.utf8_lower(column), pc.utf8_lower(self.values)) + 1
             else:
                 other = alternative_text(column, self._form)
                 if other.null_count < len(other):
-                    ids[rest] = _positions(other, self.values) + 1
+                    ids[rest] = self._positions(other) + 1
         return ids
 
     @cached_property
@@ -91,7 +93,11 @@ class Vocabulary:
         known = self.values.cast(pa.string()).take(pa.array(ids - 1, mask=ids == UNKNOWN))
         return pc.coalesce(known, to_text(column))
 
-    @property
+    @cached_property
+    def _positions(self) -> Positions:
+        return Positions(self.values)
+
+    @cached_property
     def _null_id(self) -> int:
         return int(np.flatnonzero(self.values.is_null())[0]) + 1 if self.values.null_count else UNKNOWN
 
@@ -121,14 +127,6 @@ class Vocabulary:
         elif pa.types.is_integer(values.type):
             values = integers(values)
         return cls(values, counts)
-
-
-def _positions(column: pa.Array, known: pa.Array) -> NDArray[np.int32]:
-    """Returns the index of each value in `known`; -1 for unknown values and null."""
-    found: NDArray[np.int32] = pc.fill_null(
-        pc.index_in(column, value_set=known, skip_nulls=True), UNKNOWN - 1
-    ).to_numpy(zero_copy_only=False)
-    return found
 
 
 def is_timestamp(kind: pa.DataType) -> bool:

@@ -1,7 +1,7 @@
 """Predicts the rows of files in constant memory; the output file is written completely or not at all."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from fieldwise.core.files import replacing
 from fieldwise.data.files import PARQUET, Raw, find
 from fieldwise.data.text_layout import UTF8
 from fieldwise.data.unparsed import Unparsed
+from fieldwise.exports.in_order import in_order
 from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.raw_rows import RawRows
 
@@ -47,13 +48,20 @@ def predict_file(
     types = rows.schema(columns)
     schema = pa.schema([*(types.field(name) for name in keep), (PROBABILITY, pa.float32())])
     done, unparsed = 0, Unparsed(predictor.encoder.fields)
-    with replacing(out) as work, _writing(out, work, schema) as write:
-        for batch in rows.batches(columns):
-            found = predictor.counting(batch, unparsed)
-            unparsed.check(_ENOUGH)
-            write(pa.record_batch([*(batch.column(name) for name in keep), pa.array(found)], schema=schema))
-            done += batch.num_rows
-            progress("predict", done, rows.rows)
+    with replacing(out) as work, _writing(out, work, schema) as write, predictor.in_threads() as threads:
+
+        def predicted(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Unparsed]:
+            counts = Unparsed(predictor.encoder.fields)
+            found = pa.array(predictor.counting(batch, counts))
+            return pa.record_batch([*(batch.column(name) for name in keep), found], schema=schema), counts
+
+        with closing(in_order(predicted, rows.batches(columns, keep), threads)) as parts:
+            for part, counts in parts:
+                unparsed.merge(counts)
+                unparsed.check(_ENOUGH)
+                write(part)
+                done += part.num_rows
+                progress("predict", done, rows.rows)
         unparsed.check()
     return done
 

@@ -1,6 +1,9 @@
 """A model with its encoder: from raw rows to probabilities."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -12,9 +15,12 @@ from torch import Tensor, nn
 from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import DataError, RunError
 from fieldwise.core.hints import either
+from fieldwise.core.resident import keep_freed
 from fieldwise.core.schema import UNKNOWN
 from fieldwise.data.encoder import Encoder
+from fieldwise.data.row_encoder import RowEncoder
 from fieldwise.data.unparsed import Unparsed
+from fieldwise.models.factory_model import FactoryModel
 from fieldwise.models.model import CTRModel
 from fieldwise.models.stored import StoredModel
 
@@ -22,6 +28,8 @@ BATCH: Final = 65_536
 """Rows encoded at a time."""
 _PART: Final = 4_096
 """Rows per forward pass; more take more memory and are not faster."""
+THREADS: Final = 8
+"""Maximum number of threads of a prediction: each needs memory for its rows, and one reads all files."""
 
 
 class Probability(nn.Module):
@@ -41,9 +49,15 @@ class Probability(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """Maps ids (B, places) to probabilities (B,)."""
         if self._order is not None:
-            ids = nn.functional.pad(ids, (0, 1), value=UNKNOWN)[:, self.get_buffer("_order")]
+            ids = self._of_all_fields(ids)
         logits: Tensor = self.model(ids)
         return torch.sigmoid(logits)
+
+    def _of_all_fields(self, ids: Tensor) -> Tensor:
+        order = self.get_buffer("_order")
+        if torch.is_inference_mode_enabled():  # the encoder's ids lie field by field
+            return nn.functional.pad(ids.t(), (0, 0, 0, 1), value=UNKNOWN).index_select(0, order).t()
+        return nn.functional.pad(ids, (0, 1), value=UNKNOWN)[:, order]
 
 
 class Predictor(Shown):
@@ -53,6 +67,7 @@ class Predictor(Shown):
         self.model = model
         self._encoder = None if encoder is None else needed_by(model, encoder)
         self.probability = Probability(model).eval()
+        self._forward: AbstractContextManager[Any] = nullcontext()
 
     @property
     def given_encoder(self) -> Encoder | None:
@@ -101,21 +116,49 @@ class Predictor(Shown):
         Rows are a dataframe or anything else with an Arrow stream, a dict of columns, a list of dicts, or one row as
         a dict of single values.
         """
-        unparsed = Unparsed(self.encoder.fields)
-        parts = [self.counting(part, unparsed) for part in _parts(self.encoder.table(rows))]
+        encoder, one = self.encoder, self._rows(rows)
+        if one is not None:
+            return self.of_ids(one)
+        unparsed = Unparsed(encoder.fields)
+        parts = [self.of_ids(encoder.encode_table(part, unparsed)) for part in _parts(encoder.table(rows))]
         unparsed.check()
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
+
+    @cached_property
+    def _rows(self) -> RowEncoder:
+        return RowEncoder(self.encoder)
 
     def counting(self, rows: Any, unparsed: Unparsed) -> NDArray[np.float32]:
         """Like `predict`, but counts texts that are no times instead of refusing them."""
         return self.of_ids(self.encoder.encode(rows, unparsed))
 
+    @contextmanager
+    def in_threads(self) -> Iterator[int]:
+        """A context for predictions in several threads, with their number; each operation of torch then uses one.
+
+        Freed memory stays with the process. The forward pass of a user's own module is never called twice at a time.
+        """
+        given = torch.get_num_threads()
+        keep_freed()
+        own = isinstance(self.model, FactoryModel)
+        torch.set_num_threads(given if own else 1)
+        self._forward = Lock() if own else nullcontext()
+        try:
+            yield min(given, THREADS)
+        finally:
+            torch.set_num_threads(given)
+            self._forward = nullcontext()
+
     def of_ids(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Returns the probabilities (rows,) of rows encoded by `encoder`."""
         device = next(self.model.parameters()).device
-        with torch.inference_mode():
-            parts = [self.probability(part.to(device)).cpu() for part in torch.from_numpy(ids).split(_PART)]
-        found: NDArray[np.float32] = torch.cat(parts).numpy()
+        rows = torch.from_numpy(ids)
+        with torch.inference_mode(), self._forward:
+            if len(ids) <= _PART and device.type == "cpu":
+                found: NDArray[np.float32] = self.probability(rows).numpy()
+            else:
+                parts = [self.probability(part.to(device)).cpu() for part in rows.split(_PART)]
+                found = torch.cat(parts).numpy()
         if np.isnan(found).any():
             raise RunError(
                 f"The model predicts NaN for {np.isnan(found).sum():,} rows: its weights are invalid. Train it again."

@@ -1,6 +1,6 @@
 """Reads raw rows to predict from files of any size, batch by batch, without an engine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,10 @@ _BLOCK: Final = 2**24
 """Bytes of text read at a time."""
 _ROWS: Final = 8_192
 """Rows of spaced text read at a time."""
+
+
+_DICTIONARY: Final = 2**15
+"""Bytes of a column's dictionary in a row group, from which on its text is read as it is."""
 
 
 class RawRows:
@@ -53,27 +57,30 @@ class RawRows:
                 raise DataError(f"'{path}' lacks the columns {', '.join(missing)}. It has: {has}. Add or rename them.")
         return pa.schema([schemas[0].field(name) for name in columns])
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Iterates over all rows in order."""
+    def batches(self, columns: Sequence[str], typed: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Iterates over all rows in order; `typed` are the columns that must have the types of `schema`.
+
+        Text of Parquet files with few distinct values is otherwise a dictionary, as it is stored.
+        """
         for path in self._paths:
             try:
-                yield from self._batches(path, columns)
+                yield from self._batches(path, columns, typed)
             except (pa.ArrowException, OSError) as error:  # OSError: damaged gzip or Parquet
                 line = str(error).splitlines()[0]
                 hint = "Fix that row, or leave it out." if isinstance(error, pa.ArrowInvalid) else "Check the file."
                 raise DataError(f"'{path}' cannot be read: {line}. {hint}") from error
 
-    def _batches(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, path: Path, columns: Sequence[str], typed: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if self._format == "json":
             return (batch.select(list(columns)) for batch in json_batches(path, self._json))
         if self._format == "parquet":
-            return self._parquet(path, columns)
+            return self._parquet(path, columns, typed)
         layout = self._layouts[path]
         batches = _spaced(path, layout, columns) if layout.spaced else _text(path, layout, columns)
         decimal = layout.delimiter != "," and has_decimal_commas(text_sample(path, layout).columns)
         return (_with_points(batch) for batch in batches) if decimal else batches
 
-    def _parquet(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _parquet(self, path: Path, columns: Sequence[str], typed: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with self._open(path) as file:
             stored = file.schema_arrow.names
             names = column_names(stored)
@@ -82,7 +89,9 @@ class RawRows:
                 for batch in file.iter_batches(BATCH):
                     yield batch.rename_columns(names).select(list(columns))
                 return
-            for batch in file.iter_batches(BATCH, columns=wanted):
+            few = _few_values(file) & {stored[names.index(name)] for name in columns if name not in typed}
+        with self._open(path, few) as file:
+            for batch in _of_equal_size(file.iter_batches(BATCH, columns=wanted)):
                 yield batch.select(wanted).rename_columns(list(columns))
 
     def _schema(self, path: Path) -> pa.Schema:
@@ -91,11 +100,42 @@ class RawRows:
             return pa.schema([(name, schema.field(i).type) for i, name in enumerate(column_names(schema.names))])
         return self._json or pa.schema([(name, pa.string()) for name in self._layouts[path].columns])
 
-    def _open(self, path: Path) -> pq.ParquetFile:
+    def _open(self, path: Path, dictionaries: Iterable[str] = ()) -> pq.ParquetFile:
         try:
-            return pq.ParquetFile(path.absolute(), buffer_size=_BLOCK, pre_buffer=False)  # pages, not whole row groups
+            return pq.ParquetFile(  # reads pages, not whole row groups
+                path.absolute(), buffer_size=_BLOCK, pre_buffer=False, read_dictionary=list(dictionaries)
+            )
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"'{path}' is not a Parquet file ({str(error).splitlines()[0]}). Check it.") from error
+
+
+def _few_values(file: pq.ParquetFile) -> set[str]:
+    """Returns the columns of text with a small dictionary in every row group; none if row groups are small."""
+    about, names = file.metadata, file.schema_arrow.names
+    if any(about.row_group(group).num_rows < BATCH for group in range(about.num_row_groups - 1)):
+        return set()
+    found = {name for name in names if pa.types.is_string(file.schema_arrow.field(name).type)}
+    for place in range(about.num_columns):
+        for group in range(about.num_row_groups) if about.schema.column(place).path in found else ():
+            chunk = about.row_group(group).column(place)
+            size = chunk.data_page_offset - chunk.dictionary_page_offset if chunk.has_dictionary_page else 0
+            if not 0 < size < _DICTIONARY:
+                found.discard(chunk.path_in_schema)
+    return found
+
+
+def _of_equal_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Joins the batches around the end of a row group, where dictionaries change: all but the last have BATCH rows."""
+    rest: list[pa.RecordBatch] = []
+    for batch in batches:
+        rest.append(batch)
+        if len(rest) > 1 or batch.num_rows < BATCH:
+            *whole, last = pa.Table.from_batches(rest).combine_chunks().to_batches(BATCH)
+            yield from whole
+            rest = [last]
+        if rest[0].num_rows == BATCH:
+            yield rest.pop()
+    yield from rest
 
 
 def _checked(encoding: str) -> str:

@@ -34,12 +34,21 @@ class FieldLookup(nn.Module, ABC):
             if len(places) > len(fields):
                 self.register_buffer(f"owners_{width}", torch.tensor(owners), persistent=False)
 
+        self._starts, self._stacked = [0, *accumulate(layout.schema.lengths)], stacked
+        self._one_value = all(layout.schema.lengths[j] == 1 for fields in self.groups.values() for j in fields)
+
     @abstractmethod
     def read(self, rows: Tensor, width: int) -> Tensor:
         """Rows of the stacked table of one width, at row numbers (B, n): (B, n, width)."""
 
+    @abstractmethod
+    def read_field(self, field: int, ids: Tensor) -> Tensor:
+        """Rows of the table of one field, at ids (B,): (B, width)."""
+
     def forward(self, ids: Tensor) -> Tensor:
         """The concatenated embedding v of the paper, (B, S)."""
+        if torch.is_inference_mode_enabled() and ids.device.type == "cpu" and self._one_value and len(self._runs) > 1:
+            return self._by_field(ids)
         parts: dict[int, Iterator[Tensor]] = {}
         for width in self.groups:
             pooled = self.is_pooled(width)
@@ -49,6 +58,12 @@ class FieldLookup(nn.Module, ABC):
             parts[width] = iter(found.split([count for other, count in self._runs if other == width], 1))
         ordered = [next(parts[width]).flatten(1) for width, _ in self._runs if width]
         return torch.cat(ordered, dim=1) if len(ordered) > 1 else ordered[0]
+
+    def _by_field(self, ids: Tensor) -> Tensor:
+        """The same with a gather per field: on a CPU, single tables are in the cache and need no row numbers."""
+        columns = ids.t().to(torch.int64, memory_format=torch.contiguous_format).unbind()
+        widths = self.layout.widths
+        return torch.cat([self.read_field(j, columns[self._starts[j]]) for j, width in enumerate(widths) if width], 1)
 
     def is_pooled(self, width: int) -> bool:
         """Whether a field of this width has several places."""
@@ -103,7 +118,7 @@ class FieldEmbedding(FieldLookup):
     def span(self, field: int) -> tuple[nn.Parameter, slice]:
         """The stacked table that contains one field, and the field's rows in it."""
         stacked: nn.Parameter = self.tables[str(self.layout.widths[field])]
-        return stacked, self.layout.stacked_rows[field]
+        return stacked, self._stacked[field]
 
     def stackings(self) -> Iterator[tuple[nn.Parameter, tuple[int, ...], int]]:
         """The stacked tables, the fields in each, and the number of ids per row that read it."""
@@ -113,6 +128,11 @@ class FieldEmbedding(FieldLookup):
     def read(self, rows: Tensor, width: int) -> Tensor:
         """Rows of the stacked table of one width, (B, n, width)."""
         return self._found(rows, width).at_places()
+
+    def read_field(self, field: int, ids: Tensor) -> Tensor:
+        """Rows of the table of one field, at ids (B,): (B, width)."""
+        stacked, rows = self.span(field)
+        return stacked.narrow(0, rows.start, rows.stop - rows.start).index_select(0, ids)
 
     def find(self, ids: Tensor, width: int) -> Found:
         """Rows read by the fields of one width, if each has one place."""

@@ -53,6 +53,17 @@ class StoredEmbedding(FieldLookup):
             scales = scales[self.get_buffer(f"owners_{width}")]  # (n, width)
         return self._scaled(rows, width, scales)
 
+    def read_field(self, field: int, ids: Tensor) -> Tensor:
+        """Rows of the table of one field in float32, at ids (B,): (B, width)."""
+        width, rows = self.layout.widths[field], self._stacked[field]
+        found = self.get_buffer(f"table_{width}")[rows].index_select(0, ids)
+        if not self.store.is_integer:
+            return found.float()
+        scales = self.get_buffer(f"scales_{width}")
+        if self.store.scales_rows(width):
+            return found * scales[rows].index_select(0, ids).float().unsqueeze(1)
+        return found * scales[self.groups[width].index(field)]
+
     def _scaled(self, rows: Tensor, width: int, scales: Tensor | None) -> Tensor:
         """Rows in float32; scales (n, width) are those of the places, (R,) those of all rows."""
         found = functional.embedding(rows, self.get_buffer(f"table_{width}"))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fieldwise.core.automatic import chosen
 from fieldwise.core.errors import TrainingError
 from fieldwise.core.records import Epoch
+from fieldwise.core.resident import keep_freed
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
 from fieldwise.models.factory_model import FactoryModel
@@ -26,7 +27,6 @@ from fieldwise.train.capture import Captured
 from fieldwise.train.checkpoint import weights
 from fieldwise.train.diverged import Diverged
 from fieldwise.train.loss import part_of_loss, working_on
-from fieldwise.train.memory import keep_freed
 from fieldwise.train.plan import Training, TrainingPlan, check_tables_of_module
 from fieldwise.train.randomness import randomness
 from fieldwise.train.task import Task
