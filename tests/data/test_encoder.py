@@ -14,12 +14,14 @@ from fieldwise.core.errors import DataError
 from fieldwise.core.schema import PADDING
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.engines.arrow import Arrow
+from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.data.frame import Frame
 from fieldwise.data.prepare import prepare
 from fieldwise.data.rules import Rule
 from fieldwise.data.split import ColumnSplit, FileSplit, RandomSplit, TimeSplit
 from fieldwise.data.store import Dataset
 from fieldwise.data.table import Table
+from fieldwise.data.vocabulary import Vocabulary
 from tests.data import small_files
 
 FIELDS = {"genres": Rule(separator="|"), "wide": Rule(column="größe, cm", kind="width", width=2.5)}
@@ -233,3 +235,27 @@ def test_lists_of_every_arrow_type_are_the_same_rows(kind: pa.DataType, tmp_path
     rows = pa.array([[f"a{i % 3}", f"b{i % 5}"] for i in range(600)])
     data = prepare(Frame(frame=pa.table({"g": rows, "click": np.arange(600) % 2}), label="click"), tmp_path / "x")
     assert np.array_equal(data.encoder.encode({"g": rows[:9].cast(kind)}), data.encoder.encode({"g": rows[:9]}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "known", "column"),
+    [
+        (Rule(kind="log-squared"), pa.array([0, 1, 2, -2]), pa.array(["1", " 2", "x", None, "", "3.5"] * 500)),
+        (Rule(kind="width", width=0.5), pa.array([0, 3, 7]), pa.array([0, 1, 2, None, 3] * 500)),
+        (Rule(kind="quantile", edges=(1.0, 2.0)), pa.array([0, 1, 2]), pa.array([0.0, -0.0, None, 1.5, 9.0] * 500)),
+        (Rule(kind="hour"), pa.array([1, 2]), pa.array(["2024-05-01 01:00", "no", None, "2024-05-01 07:00"] * 500)),
+        (Rule(separator="|"), pa.array(["a", "b", None]), pa.array(["a|b", "c", None, "b|b|a", ""] * 500)),
+        (Rule(), pa.array(["1", "2.0", None]), pa.array([1, 2, None, 3] * 500)),
+        (Rule(), pa.array([1, 2, None]), pa.array(["1", "2.0", None, "x"] * 500)),
+    ],
+)
+def test_values_that_repeat_get_the_ids_that_they_have_alone(rule: Rule, known: pa.Array, column: pa.Array) -> None:
+    several = rule.separator is not None
+    field = FieldEncoder("f", rule, Vocabulary(known, pa.nulls(len(known))), 3 if several else 1, several)
+    assert field._repeats(column)
+    found, alone = field.encode(column), [field.encode(column.slice(i, 1)) for i in range(60)]
+    for place, name in enumerate(("ids", "nulls", "unparsed")):
+        expected = np.concatenate([part[place] for part in alone])
+        assert np.array_equal(found[place][:60], expected), name
+        assert np.array_equal(found[place][-60:], expected), name
+    assert not field._repeats(pa.array([f"{i}" for i in range(2_000)])), "values that do not repeat"

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fieldwise as fw
 from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.exports import modules
 from fieldwise.exports.info import INFO, FileInfo, ModelInfo
+from fieldwise.exports.meta import on_meta
 from fieldwise.exports.modules import rebuilt
 from fieldwise.exports.targets import export_to
 from fieldwise.models.compact import compact
@@ -246,3 +248,22 @@ class Branching(Deep):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = super().forward(ids)
         return out if float(out.detach().sum()) > 0 else out * 2
+
+
+def test_loading_draws_no_random_numbers(tmp_path: Path) -> None:
+    """On the meta device, a draw imports torch's compiler, which takes a second."""
+    stored("deep", PLAIN, tmp_path / "m")
+    drawn: list[str] = []
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            drawn.append(func._schema.name)
+            return func(*args, **(kwargs or {}))
+
+    with Seen(), on_meta():  # type: ignore[no-untyped-call]
+        deep(PLAIN)
+    assert "aten::empty.memory_format" in drawn or "aten::empty" in drawn
+    assert not {name for name in drawn if "normal" in name or "uniform" in name}
+    before = torch.random.get_rng_state()
+    fw.load(tmp_path / "m", model=deep)
+    assert torch.equal(torch.random.get_rng_state(), before)

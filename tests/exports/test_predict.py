@@ -1,7 +1,11 @@
 """Files of every format are predicted like their rows, and a failed prediction leaves no output."""
 
 import gzip
+import json
 import re
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +14,24 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
+from fieldwise.core.schema import Schema
+from fieldwise.data.encoder import Encoder
+from fieldwise.data.field_encoder import FieldEncoder
+from fieldwise.data.rules import Rule
+from fieldwise.data.vocabulary import Vocabulary
 from fieldwise.exports.folder import load
 from fieldwise.exports.predict import predict_file
+from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.raw_rows import RawRows
 from tests.command_line import cli, small_disk
 from tests.data import small_files
 from tests.exports.cases import Case
+from tests.models.factories import FACTORIES
+from tests.models.factory_models import model_of
 
 Floats = NDArray[np.float32]
 
@@ -56,6 +69,89 @@ def test_text_and_parquet_are_predicted_as_rows_are(
         assert got.column_names == ["day", "probability"]
         assert got["day"].to_pylist() == rows["day"].to_pylist()
         np.testing.assert_allclose(got["probability"].to_numpy(), expected, atol=1e-6)
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    given = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(given)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_threads_change_no_bit_and_no_order(
+    served: Path, rows: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, three_threads: None
+) -> None:
+    raw = small_files.awkward(tmp_path / "rows.csv")
+    if kind == "jsonl":
+        raw = tmp_path / "rows.jsonl"
+        raw.write_text("".join(json.dumps(row) + "\n" for row in rows.to_pylist()))
+    if kind == "parquet":
+        pq.write_table(rows, raw := tmp_path / "rows.parquet", row_group_size=700)
+    monkeypatch.setattr("fieldwise.exports.raw_rows.BATCH", 100)
+    monkeypatch.setattr("fieldwise.exports.raw_rows._BLOCK", 5_000)
+    monkeypatch.setattr("fieldwise.data.json_lines._BLOCK", 5_000)
+    got = []
+    for count in (3, 1):
+        monkeypatch.setattr("fieldwise.exports.predictor.THREADS", count)
+        predict_file(load(served), raw, tmp_path / "p.parquet", keep=["day"])
+        got.append(pq.read_table(tmp_path / "p.parquet"))
+        assert torch.get_num_threads() == 3
+    assert got[0].equals(got[1])
+    assert got[0]["day"].to_pylist() == rows["day"].to_pylist()
+
+
+def test_a_stop_ends_the_threads_and_leaves_no_file(served: Path, tmp_path: Path, three_threads: None) -> None:
+    raw = small_files.awkward(tmp_path / "rows.csv", 20_000)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(load(served), raw, tmp_path / "p.csv", progress=stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("fieldwise")]
+
+
+def test_a_module_of_a_user_is_called_by_one_thread_at_a_time(tmp_path: Path, three_threads: None) -> None:
+    schema, calls = Schema.of(a=5, b=3), []
+    table = pa.table({"a": np.arange(4_000) % 5, "b": np.arange(4_000) % 3})
+    fields = [FieldEncoder(f.name, Rule(), Vocabulary(pa.array(range(f.cardinality - 1)), pa.nulls(f.cardinality - 1)))
+              for f in schema.fields]  # fmt: skip
+    predictor = Predictor(model_of(FACTORIES["deep"], schema), Encoder(fields))
+    before = predictor.probability.forward
+
+    def forward(ids: torch.Tensor) -> torch.Tensor:
+        calls.append(threading.active_count())
+        assert len(calls) == 1, "two at a time"
+        time.sleep(0.002)
+        calls.pop()
+        return before(ids)
+
+    predictor.probability.forward = forward  # type: ignore[method-assign]
+    pq.write_table(table, tmp_path / "rows.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fieldwise.exports.raw_rows.BATCH", 200)
+        assert predict_file(predictor, tmp_path / "rows.parquet", tmp_path / "p.parquet") == 4_000
+    predictor.probability.forward = before  # type: ignore[method-assign]
+    got = pq.read_table(tmp_path / "p.parquet")["probability"].to_numpy()
+    np.testing.assert_allclose(got, predictor.predict(table), atol=1e-6)
+
+
+def test_text_with_few_values_is_read_as_dictionaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = [f"f{i % 7}" for i in range(1_000)], [f"m{i}" for i in range(1_000)]
+    table = pa.table({"few": few, "kept": few, "many": many, "number": range(1_000)})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=250)
+    monkeypatch.setattr("fieldwise.exports.raw_rows.BATCH", 64)
+    monkeypatch.setattr("fieldwise.exports.raw_rows._DICTIONARY", 1_000)
+    batches = list(RawRows(tmp_path / "rows.parquet").batches(table.column_names, ["kept"]))
+    assert [batch.num_rows for batch in batches] == [64] * 15 + [40]  # across row groups
+    assert pa.types.is_dictionary(batches[0]["few"].type)
+    assert [str(batches[0][name].type) for name in table.column_names[1:]] == ["string", "string", "int64"]
+    assert {name: [v for b in batches for v in b[name].to_pylist()] for name in table.column_names} == table.to_pydict()
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=50)  # smaller than a batch
+    assert {batch["few"].type for batch in RawRows(tmp_path / "rows.parquet").batches(["few"])} == {pa.string()}
 
 
 def test_text_without_a_header_and_text_as_output(

@@ -130,3 +130,22 @@ def test_stores_are_written_as_text(text: str, store: Store) -> None:
 def test_unknown_stores_are_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="Choose from: float32, float16, int8, int4, 'int8 row', 'int4 row'"):
         Store.parse(text)
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("lengths", [(1, 1, 1, 1, 1), (1, 2, 1, 1, 1)])
+@pytest.mark.parametrize("widths", [(3, 2, 0, 3, 1), (2, 2, 2, 2, 2)])
+def test_a_lookup_without_gradients_has_the_same_bits(
+    store: str, lengths: tuple[int, ...], widths: tuple[int, ...]
+) -> None:
+    fields = tuple(Field(f"f{j}", 40 + j, length) for j, length in enumerate(lengths))
+    layout = Layout(Schema(fields), widths)
+    trained = embedding(layout)
+    tables = trained if store == "float32" else filled(store, trained)
+    ids = torch.randint(0, 40, (50, layout.schema.places), dtype=torch.int32)
+    if 2 in lengths:
+        ids[::3, 2] = PADDING
+    expected = tables(ids)
+    for own in (ids, ids.t().contiguous().t()):  # also as the encoder orders them in memory
+        with torch.inference_mode():
+            assert torch.equal(tables(own), expected)

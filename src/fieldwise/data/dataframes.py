@@ -60,7 +60,7 @@ def _column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
         if isinstance(values, str | bytes):
             raise TypeError(f"it is one value, {values!r:.40}")
         return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise DataError(
             f"Column '{name}' cannot be read ({_first_line(error)}). Allowed: a list of values of one type. "
             "Give such a list, or give rows as a list of dicts."

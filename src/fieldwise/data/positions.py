@@ -42,6 +42,8 @@ class Positions:
 
     def _of_texts(self, texts: pa.Array, hashes: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int32]:
         own = _hashes(texts)
+        if not len(hashes):
+            return np.full(len(own), -1, np.int32)
         places = np.searchsorted(hashes, own).clip(max=len(hashes) - 1)
         found = np.where(hashes[places] == own, order[places], -1).astype(np.int32)
         hits = np.flatnonzero(found >= 0)

@@ -57,13 +57,6 @@ class Unparsed:
             self._texts[index] += other.texts[index]
             shown += other.shown[index][: _SHOWN - len(shown)]
 
-    def merge(self, other: "Unparsed") -> None:
-        """Adds the counts of later rows."""
-        for index in range(len(self._fields)):
-            self.counts[index] += other.counts[index]
-            self._texts[index] += other._texts[index]
-            self._shown[index] += other._shown[index][: _SHOWN - len(self._shown[index])]
-
     def check(self, at_least: int = 1) -> None:
         """Refuses more than a small fraction of texts that are no times; only once there are `at_least` texts."""
         for field, bad, texts, shown in zip(self._fields, self.counts, self._texts, self._shown, strict=True):

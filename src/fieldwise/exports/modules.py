@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fieldwise.core.errors import MaskError, RunError, SettingsError
 from fieldwise.core.schema import Layout
 from fieldwise.exports.info import INFO, InputInfo, ModelInfo, ModuleInfo, NarrowInfo, TableInfo
+from fieldwise.exports.meta import on_meta
 from fieldwise.exports.stored import PLACES, SPARE, at_most
 from fieldwise.models.factory import IDS, Factory
 from fieldwise.models.factory_model import FactoryModel
@@ -97,7 +98,7 @@ def _module(settings: Factory, info: ModelInfo, about: ModuleInfo, weights: Tens
     schema = info.inputs
     parts = 8 * (len(weights) + len(schema)) + SPARE
     try:
-        with torch.device("meta"), at_most(parts):
+        with on_meta(), at_most(parts):
             module = settings.module(schema)
         full = _full(module, about, info)
         return rebuild(module, about.narrow.to_json(), weights), full

@@ -57,7 +57,7 @@ def predict_file(
 
         with closing(in_order(predicted, rows.batches(columns, keep), threads)) as parts:
             for part, counts in parts:
-                unparsed.merge(counts)
+                unparsed.join(counts.found)
                 unparsed.check(_ENOUGH)
                 write(part)
                 done += part.num_rows

@@ -12,6 +12,7 @@ from torch.nn.modules import module as registry
 from fieldwise.core.errors import RunError
 from fieldwise.core.schema import Layout
 from fieldwise.core.store import FLOAT32, Store
+from fieldwise.exports.meta import on_meta
 from fieldwise.models.model import HeadModel, OwnModel
 from fieldwise.models.stored import StoredModel
 
@@ -40,7 +41,7 @@ def build(
     if layout.schema.places > PLACES:
         raise RunError(f"A row has {layout.schema.places} ids. Allowed: at most {PLACES}. Export it again.")
     with torch.random.fork_rng(devices=[]):
-        with torch.device("meta"), at_most(8 * len(stored) + SPARE):
+        with on_meta(), at_most(8 * len(stored) + SPARE):
             shape = _new(settings, layout, first_order, store)
         _check_shapes(shape, stored, numbers)
         model = _new(settings, layout, first_order, store)
