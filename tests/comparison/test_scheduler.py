@@ -11,8 +11,9 @@ from typing import cast
 
 import pytest
 
-from fieldwise.comparison import scheduler
+from fieldwise.comparison import pool, scheduler
 from fieldwise.comparison.cells import Unit, Work
+from fieldwise.comparison.crew import Outcome
 from fieldwise.core.budget import Budget
 
 ORPHAN = "the pretraining of {}, seed 0 failed."
@@ -55,13 +56,13 @@ def units(*models: str) -> list[Unit]:
     return [Unit(model, 0, method, budget) for model in models for method, budget in cells]
 
 
-def run(work: FakeWork, given: list[Unit], jobs: int, limit: float | None = None) -> list[scheduler.Outcome]:
+def run(work: FakeWork, given: list[Unit], jobs: int, limit: float | None = None) -> list[Outcome]:
     return list(scheduler.outcomes(cast(Work, work), given, jobs, limit))
 
 
 @pytest.fixture(autouse=True)
 def _threads_instead_of_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(scheduler, "_pool", ThreadPoolExecutor)
+    monkeypatch.setattr(pool, "_pool", ThreadPoolExecutor)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     yield
     assert os.environ["OMP_NUM_THREADS"] == "7"
@@ -117,5 +118,5 @@ def test_units_that_died_together_run_again_one_at_a_time_and_only_the_killer_fa
     found = dict(run(work, given, jobs=2))
     assert found == {given[0]: None, killer: work.gave_up[killer], victim: None}
     assert "its process died" in work.gave_up[killer]
-    assert Counter(work.ran) == {given[0]: 1, killer: scheduler.TRIES, victim: 2}
+    assert Counter(work.ran) == {given[0]: 1, killer: pool.Pool.tries, victim: 2}
     assert (work.together[killer, 2], work.together[victim, 2]) == (1, 1)

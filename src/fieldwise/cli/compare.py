@@ -15,6 +15,10 @@ Jobs = Annotated[int, typer.Option(min=1, help="Cells to run in parallel, each i
 Minutes = Annotated[
     float | None, typer.Option(min=0, help="Start no further cell after this many minutes; the same command resumes.")
 ]
+ClusterAddress = Annotated[
+    str | None,
+    typer.Option("--cluster", help="A Dask scheduler, such as tcp://host:8786, whose workers run the cells."),
+]
 Methods = Annotated[
     list[str] | None,
     typer.Option("--method", help="\\[compare] methods; may be repeated.", autocompletion=searches),
@@ -27,6 +31,7 @@ def compare(
         Path | None, typer.Argument(help="A TOML file; default: the settings.toml of --out, else the defaults.")
     ] = None,
     jobs: Jobs = 1,
+    cluster: ClusterAddress = None,
     minutes: Minutes = None,
     preset: PresetName = None,
     raw: Raw = None,
@@ -70,5 +75,5 @@ def compare(
 
     chosen = CompareSettings.parse(values, trusted)
     with watching() as (console, watcher):
-        found = compare_searches(chosen, out, jobs, minutes, watcher, lambda line: watcher.line(line))
+        found = compare_searches(chosen, out, jobs, minutes, watcher, lambda line: watcher.line(line), cluster)
         show(console, found)

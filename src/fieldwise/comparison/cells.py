@@ -1,6 +1,7 @@
 """The work of a comparison, in units that can be killed and run again."""
 
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from fieldwise.comparison.settings import CompareSettings, Pair
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import FieldwiseError
 from fieldwise.core.files import write_json
+from fieldwise.core.lock import exclusive
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.pipeline.folder import Job, read
@@ -47,14 +49,18 @@ class Work:
     out: Path
     dataset: Path
 
-    def do(self, unit: Unit) -> str | None:
-        """Runs a unit; returns None, or one line if it failed, which does not stop the others."""
-        try:
-            self._do(unit)
-        except Exception as error:
-            line = " ".join(str(error).split()) if isinstance(error, FieldwiseError) else repr(error)
-            return self.give_up(unit, line, traceback.format_exc())
-        (unit.folder(self.settings, self.out) / "failed.json").unlink(missing_ok=True)
+    def do(self, unit: Unit, watcher: Watcher | None = None, until: Callable[[], bool] = lambda: False) -> str | None:
+        """Runs a unit; returns None, or one line if it failed, which does not stop the others.
+
+        If another process still runs the unit, it waits for that one, until `until` returns true.
+        """
+        folder = unit.folder(self.settings, self.out)
+        with exclusive(folder, until=until):
+            try:
+                self._do(unit, watcher or Watcher())
+            except Exception as error:
+                return self.give_up(unit, one_line(error), traceback.format_exc())
+            (folder / "failed.json").unlink(missing_ok=True)
         return None
 
     def give_up(self, unit: Unit, why: str, details: str = "") -> str:
@@ -62,21 +68,26 @@ class Work:
         write_json(unit.folder(self.settings, self.out) / "failed.json", {"error": why, "traceback": details})
         return why
 
-    def _do(self, unit: Unit) -> None:
+    def _do(self, unit: Unit, watcher: Watcher) -> None:
         data = Dataset.open(self.dataset)
+        method = unit.method or self.settings.compare.methods[0]  # all methods share a pretraining
+        run = SeedRun(job_of(self.settings, self.out, (unit.model, method), watcher), data, unit.seed)
         if unit.method is None or unit.budget is None:
-            any_method = self.settings.compare.methods[0]  # all methods share a pretraining
-            SeedRun(job_of(self.settings, self.out, (unit.model, any_method)), data, unit.seed).pretrain()
+            run.pretrain()
         else:
-            run = SeedRun(job_of(self.settings, self.out, (unit.model, unit.method)), data, unit.seed)
             run.search(unit.budget)
             run.retrain(unit.budget)
 
 
-def job_of(settings: CompareSettings, out: Path, pair: Pair) -> Job:
+def job_of(settings: CompareSettings, out: Path, pair: Pair, watcher: Watcher | None = None) -> Job:
     """The run of one model and one method, in its own folder, with the model's shared pretraining."""
     model, method = pair
-    return Job(settings.runs[pair], out / model / method, Watcher(), shared=out / model)
+    return Job(settings.runs[pair], out / model / method, watcher or Watcher(), shared=out / model)
+
+
+def one_line(error: BaseException) -> str:
+    """An error in one line: the message of an error that a user can fix, else its type too."""
+    return " ".join(str(error).split()) if isinstance(error, FieldwiseError) else repr(error)
 
 
 def failure(settings: CompareSettings, out: Path, unit: Unit) -> str | None:

@@ -14,8 +14,9 @@ run again with the same command.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tomli_w
 
@@ -24,18 +25,23 @@ from fieldwise.comparison.scheduler import outcomes
 from fieldwise.comparison.settings import CompareInput, CompareSettings
 from fieldwise.core.baselines import BaselineRecord
 from fieldwise.core.comparison import CellRecord, Comparison
+from fieldwise.core.errors import SettingsError
 from fieldwise.core.files import write_json, write_text
+from fieldwise.core.hints import either
 from fieldwise.core.lock import exclusive
 from fieldwise.core.records import RunRecord, StageRecord
 from fieldwise.core.watcher import Watcher
 from fieldwise.pipeline.baselines import FOLDER as BASELINES
 from fieldwise.pipeline.baselines import baselines
-from fieldwise.pipeline.folder import check_stages, read_record
+from fieldwise.pipeline.folder import check_memory, check_stages, read_record
 from fieldwise.pipeline.stages import dataset_of, write_kinds
 from fieldwise.reports import write
 from fieldwise.reports.comparison.statistics import summarize
 from fieldwise.reports.comparison.tables import markdown
 from fieldwise.train.task import choose_device
+
+if TYPE_CHECKING:
+    from fieldwise.comparison.cluster.client import Cluster
 
 
 def compare(
@@ -45,25 +51,27 @@ def compare(
     minutes: float | None = None,
     watcher: Watcher | None = None,
     say: Callable[[str], None] = lambda _: None,
+    cluster: str | None = None,
 ) -> Comparison:
     """Runs every incomplete cell, and writes and returns the comparison over all complete ones.
 
     `settings` is a `CompareSettings`, a dict of the tables of a settings file, or the path of a TOML file. `jobs`
     cells run in parallel, each in its own process. After `minutes`, no further cell starts; the same call resumes.
-    `say` receives one line per cell.
+    `say` receives one line per cell. `cluster` is the address of a Dask scheduler whose workers run the cells instead,
+    one at a time on each; every machine sees `out` at the same path.
     """
-    settings, out = CompareSettings.of(settings), Path(out)
+    settings, out = CompareSettings.of(settings), Path(out).absolute() if cluster else Path(out)
     started, watcher = time.monotonic(), watcher or Watcher()
-    with exclusive(out):  # worker processes run under this lock
-        work = _open(settings, out, watcher)
+    with _joined(cluster, jobs) as joined, exclusive(out):  # worker processes run under this lock
+        work = _open(settings, out, watcher, here=joined is None)
         settings = work.settings
         units = list(_units(settings, out))
         limit = None if minutes is None else started + 60 * minutes
-        with closing(outcomes(work, units, jobs, limit)) as ended:
+        with closing(outcomes(work, units, jobs, limit, joined, say)) as ended:
             for done, (unit, error) in enumerate(ended, start=1):
                 say(f"{done} of {len(units)}: {unit}: {'complete' if error is None else f'failed: {error}'}")
                 watcher.rows("compare", done, len(units))
-        found = gather(settings, out, jobs)
+        found = gather(settings, out, joined.most if joined else jobs)
         write_json(out / "comparison.json", found.to_json())
         write_text(out / "comparison.md", markdown(found))
         write.html(out)
@@ -76,18 +84,39 @@ def gather(settings: CompareSettings, out: Path, jobs: int = 1) -> Comparison:
     return found.model_copy(update={"without_search": read_record(BaselineRecord, out / BASELINES / "record.json")})
 
 
-def _open(settings: CompareSettings, out: Path, watcher: Watcher) -> Work:
-    """Checks everything that can be checked before any work, and opens or prepares the dataset."""
+def _joined(cluster: str | None, jobs: int) -> "AbstractContextManager[Cluster | None]":
+    """The connection to the scheduler at an address, if one is given."""
+    if cluster is None:
+        return nullcontext()
+    if jobs != 1:
+        both = either(f"--jobs {jobs} and --cluster", f"jobs={jobs} and cluster")
+        raise SettingsError(f"Got {both}. Allowed: one of them, since every worker of a cluster runs one cell.")
+    try:
+        from fieldwise.comparison.cluster.client import joined
+    except ImportError as error:
+        raise SettingsError(f"A cluster needs an extra ({error}). Run: pip install 'fieldwise[cluster]'.") from error
+    return joined(cluster)
+
+
+def _open(settings: CompareSettings, out: Path, watcher: Watcher, here: bool) -> Work:
+    """Checks everything that can be checked before any work, and opens or prepares the dataset.
+
+    Device and memory are checked where cells run: `here`, or on the workers of a cluster.
+    """
     shared = settings.shared
-    choose_device(shared.run.device)
+    device = shared.run.device if here else "auto"
+    choose_device(device)
     data = dataset_of(shared, out, watcher)
     settings = settings.fitted(data)
     for pair in settings.runs:
-        check_stages(job_of(settings, out, pair), data)
+        job = job_of(settings, out, pair)
+        if here:
+            check_memory(job, data)
+        check_stages(job, data)
     write_kinds(data, out)
     write_text(out / "settings.toml", tomli_w.dumps(settings.values()))
-    baselines(data, out, shared.run.device, watcher)
-    return Work(settings, out, data.folder)
+    baselines(data, out, device, watcher)
+    return Work(settings, out, data.folder if here else data.folder.absolute())
 
 
 def _units(settings: CompareSettings, out: Path) -> Iterator[Unit]:

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -43,17 +43,17 @@ class Holder:
 
 
 @contextmanager
-def exclusive(folder: Path, *, outside: bool = False) -> Iterator[None]:
+def exclusive(folder: Path, *, outside: bool = False, until: Callable[[], bool] | None = None) -> Iterator[None]:
     """Locks a folder for this process; the error names the process that holds it.
 
-    With `outside`, the lock file is next to the folder, which may be absent and is not touched.
+    With `outside`, the lock file is next to the folder, which may be absent and is not touched. With `until`, it
+    waits for the other process until that function returns true.
     """
     place = _place(folder, outside)
     made = [part for part in (place.parent, *place.parent.parents) if not part.exists()]
-    place.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(place, timeout=_WAIT, thread_local=False)
+    lock = FileLock(place, timeout=_WAIT if until is None else -1, thread_local=False)
     try:
-        lock.acquire()
+        _acquire(lock, place.parent, until)
     except Timeout:
         raise RunError(
             f"'{folder}' is in use by {_read(place) or 'another process'}. "
@@ -93,6 +93,22 @@ def holder(folder: Path) -> Holder | str | None:
             os.close(descriptor)
         time.sleep(_WAIT / 10)
     return _read(place) or "another process"
+
+
+def _acquire(lock: FileLock, folder: Path, until: Callable[[], bool] | None) -> None:
+    for left in reversed(range(_TRIES)):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(cancel_check=until)
+            return
+        except FileNotFoundError:  # a process that ends removes a folder that it made and left empty
+            if not left:
+                raise
+
+
+def holder_file(folder: Path) -> Path:
+    """The file that names the process that works in a folder."""
+    return _about(_place(folder, outside=False))
 
 
 def this_command() -> str:

@@ -84,16 +84,21 @@ def end(folder: Path, record: Record) -> None:
 
 
 def check_stages(job: Job, data: Dataset) -> None:
-    """Refuses, before any work, budgets that cannot be met, too little memory, and stages made with other settings."""
+    """Refuses, before any work, budgets that cannot be met, and stages made with other settings."""
     settings = job.settings
-    if any(not (job.pretrain_folder(seed) / "record.json").exists() for seed in settings.run.seeds):
-        check_room(settings.model, data.schema, settings.pretrain, choose_device(settings.run.device))
     for budget in settings.run.budgets:
         tables_budget(settings.model, data.schema, budget)
         check_store(settings.model, stored_for(settings.retrain, budget).store)
     for folder, values in job.stages(data):
         if (folder / "stage.json").exists():
             agree(folder, values)
+
+
+def check_memory(job: Job, data: Dataset) -> None:
+    """Refuses too little memory for a full model that is still to be trained."""
+    settings = job.settings
+    if any(not (job.pretrain_folder(seed) / "record.json").exists() for seed in settings.run.seeds):
+        check_room(settings.model, data.schema, settings.pretrain, choose_device(settings.run.device))
 
 
 def with_earlier(settings: RunSettings, out: Path) -> RunSettings:

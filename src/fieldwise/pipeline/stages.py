@@ -34,7 +34,7 @@ from fieldwise.data.kinds.check import KINDS
 from fieldwise.data.prepare import prepare as prepare_rows
 from fieldwise.data.store import Dataset
 from fieldwise.pipeline.baselines import baselines
-from fieldwise.pipeline.folder import Job, check_stages, with_earlier
+from fieldwise.pipeline.folder import Job, check_memory, check_stages, with_earlier
 from fieldwise.pipeline.report import report
 from fieldwise.pipeline.seed_run import SeedRun
 from fieldwise.pipeline.settings import RunInput, RunSettings
@@ -148,6 +148,7 @@ def _opened(
 
 def _begin(job: Job, data: Dataset) -> None:
     """Refuses what cannot be run or resumed, and writes what the run folder holds from the start."""
+    check_memory(job, data)
     check_stages(job, data)
     write_kinds(data, job.out)
     write_text(job.out / "settings.toml", tomli_w.dumps(with_earlier(job.settings, job.out).values()))
