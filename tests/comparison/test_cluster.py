@@ -27,7 +27,7 @@ from fieldwise.core.lock import exclusive, holder_file
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from tests.command_line import START, cli
-from tests.comparison.test_compare import figures, settings
+from tests.comparison.small_comparison import figures, settings
 
 ROOT = Path(__file__).parents[2]
 BROKEN = {"bug": {"name": "tests.comparison.broken:Raises"}, "death": {"name": "tests.comparison.broken:Dies"}}
