@@ -248,6 +248,22 @@ def test_the_page_about_speed_says_what_was_measured() -> None:
     assert not missing
 
 
+def test_the_page_about_scale_has_the_table_that_the_script_works_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    billions = import_module("billions")
+    assert billions.table() in (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    few = billions.Assumed(rows=1e9, ids=1e6, gpus=2)
+    found = {name: value for name, _, value in billions.lines(few, billions.Measured.read())}
+    assert found["tables with Adam, per GPU"] == "192 MB"
+    assert found["order of an epoch, per process"] == "8.0 GB"
+
+
+def test_the_page_about_the_design_says_what_a_local_cluster_costs() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    found = results("cluster")["results"]
+    assert f"take {found['dask']['cpu_s']} instead of {found['pool']['cpu_s']} CPU seconds" in page
+
+
 @pytest.mark.parametrize("shape", ["criteo", "movielens"])
 def test_the_page_about_speed_says_how_others_fared(shape: str) -> None:
     names = {"fuxictr": "fuxictr", "deepctr": "deepctr-torch", "recbole": "recbole", "torchrec": "torchrec"}

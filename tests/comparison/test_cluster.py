@@ -23,7 +23,7 @@ from fieldwise.comparison.cluster.worker import Check
 from fieldwise.comparison.results import compare
 from fieldwise.core.comparison import Comparison
 from fieldwise.core.errors import RunError, SettingsError
-from fieldwise.core.lock import exclusive, holder_file
+from fieldwise.core.lock import Holder, exclusive, holder
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from tests.command_line import START, cli
@@ -94,9 +94,10 @@ def kill_worker_in(cell: Path) -> int:
     end, search = time.monotonic() + 60, cell / "search" / "8-columns"
     while time.monotonic() < end and not any(search.rglob("checkpoint.json")):
         time.sleep(0.005)
-    process = int(json.loads(holder_file(cell / "retrain" / "8-columns").read_text())["process"])
-    os.kill(process, signal.SIGKILL)
-    return process
+    runs = holder(cell / "retrain" / "8-columns")
+    assert isinstance(runs, Holder)
+    os.kill(runs.process, signal.SIGKILL)
+    return runs.process
 
 
 def test_a_worker_that_is_killed_loses_no_cell_and_the_table_is_the_same(
@@ -128,7 +129,7 @@ def test_a_client_that_stops_ends_its_cells_and_the_next_one_resumes(
     with pytest.raises(KeyboardInterrupt):
         compare(CHOSEN, out, say=stop, cluster=address)
     ham = out / "dcnv2" / "ham" / "seed-0" / "retrain" / "8-columns"
-    while holder_file(ham).exists():
+    while holder(ham):
         time.sleep(0.01)
     assert not (ham / "record.json").exists(), "it was ended early"
     assert figures(compare(CHOSEN, out, cluster=address)) == figures(serial)
@@ -216,10 +217,11 @@ def test_jobs_and_a_cluster_exclude_each_other(tmp_path: Path) -> None:
         compare(CHOSEN, tmp_path / "out", jobs=2, cluster="tcp://127.0.0.1:1")
 
 
-def test_without_dask_it_names_the_extra(tmp_path: Path) -> None:
-    gone = {name: None for name in sys.modules if name.startswith("fieldwise.comparison.cluster")}
-    with patch.dict(sys.modules, {**gone, "distributed": None}):
-        done = cli("compare", "--out", tmp_path / "out", "--cluster", "tcp://127.0.0.1:1")
+def test_without_dask_it_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    for name in [name for name in sys.modules if name.startswith("fieldwise.comparison.cluster")]:
+        monkeypatch.delitem(sys.modules, name)
+    done = cli("compare", "--out", tmp_path / "out", "--cluster", "tcp://127.0.0.1:1")
     assert done.returncode == 2
     assert done.stderr.endswith("Run: pip install 'fieldwise[cluster]'.\n")
     assert len(done.stderr.splitlines()) == 1
@@ -240,14 +242,14 @@ def test_a_worker_checks_the_folder_the_dataset_and_its_memory(planted: Dataset,
     out = tmp_path / "out"
     with exclusive(out):
         work = Work(CHOSEN, out, planted.folder)
-        check = Check(work, ("dcnv2",), planted.fingerprint, holder_file(out).read_text(), flags=False)
+        check = Check(work, ("dcnv2",), planted.fingerprint, ".lock", flags=False)
         assert check.problem() is None
         with patch("fieldwise.train.room.available", lambda _: 10):
             assert "to train, 10.0 B of memory are available on cpu" in str(check.problem())
             assert replace(check, models=()).problem() is None
         for other, says in (
             (replace(check, work=replace(work, out=tmp_path / "elsewhere")), "elsewhere' ([Errno 2] No such file"),
-            (replace(check, holder="{}"), "(it has another folder of that name). Every machine must see that folder"),
+            (replace(check, token=".lock-of-another"), "Every machine must see that folder at the same path."),
             (replace(check, fingerprint="x"), f"its '{planted.folder}' is another dataset."),
             (replace(check, work=replace(work, dataset=tmp_path)), "is not a dataset: dataset.json is missing."),
         ):

@@ -106,11 +106,6 @@ def _acquire(lock: FileLock, folder: Path, until: Callable[[], bool] | None) -> 
                 raise
 
 
-def holder_file(folder: Path) -> Path:
-    """The file that names the process that works in a folder."""
-    return _about(_place(folder, outside=False))
-
-
 def this_command() -> str:
     """The command line of this process."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -10,6 +10,7 @@ from typing import Any, Final
 from distributed import Client, Future, KilledWorker, rpc
 from distributed import wait as wait_for
 
+from fieldwise.comparison.cluster.worker import Unwanted
 from fieldwise.core.errors import RunError, SettingsError
 from fieldwise.core.hints import either
 
@@ -56,7 +57,7 @@ class Cluster:
         """The value of a future that ended; raises the error of its function, or `DiedError`."""
         try:
             return future.result(timeout=_ANSWER)
-        except (KilledWorker, CancelledError, TimeoutError) as error:
+        except (KilledWorker, CancelledError, TimeoutError, Unwanted) as error:
             raise DiedError from error
 
     def cancel(self, futures: Sequence["Future[Any]"]) -> None:

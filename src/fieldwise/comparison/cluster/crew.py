@@ -77,6 +77,7 @@ class ClusterCrew(Crew):
         yield from self._died(unit, why)
 
     def _close(self) -> None:
+        self._roster.close()
         self._cluster.cancel([future for _, future in self._futures.values()])
 
 

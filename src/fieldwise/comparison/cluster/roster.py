@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from uuid import uuid4
 
 from distributed import Future
 
@@ -11,12 +12,14 @@ from fieldwise.comparison.cluster.client import Cluster, DiedError
 from fieldwise.comparison.cluster.worker import Check
 from fieldwise.core.errors import RunError
 from fieldwise.core.hints import speaks_flags
-from fieldwise.core.lock import holder_file
 from fieldwise.data.store import Dataset
 
 PATIENCE: Final = 60.0
-"""Seconds to wait for a worker where there is none, and for the checks of those there are."""
+"""Seconds to wait for a worker where there is none."""
+_CHECK: Final = 300.0
+"""Seconds to wait for the first checks, which import torch, perhaps from a slow disk."""
 _PACKAGES: Final = ("fieldwise", "torch")
+_MARK: Final = ".cluster-"
 
 
 class Roster:
@@ -29,13 +32,23 @@ class Roster:
         """One line for each worker that cannot run units, None for each that can."""
         self._alone_since = time.monotonic()
         models = tuple(dict.fromkeys(unit.model for unit in units if unit.method is None))
-        holder = holder_file(work.out).read_text(encoding="utf-8")
-        self._check = Check(work, models, Dataset.open(work.dataset).fingerprint, holder, speaks_flags())
+        for old in work.out.glob(f"{_MARK}*"):  # of a command that was killed
+            old.unlink(missing_ok=True)
+        self._token = work.out / f"{_MARK}{uuid4().hex}"  # a new name, which no machine's cache of the folder has
+        self._token.write_text("", encoding="ascii")
+        self._check = Check(work, models, Dataset.open(work.dataset).fingerprint, self._token.name, speaks_flags())
+
+    def close(self) -> None:
+        """Removes the file that workers look for."""
+        self._token.unlink(missing_ok=True)
 
     def check_all(self) -> None:
         """Waits for a worker, and until every worker is checked; raises `RunError` if one cannot run units."""
+        end = time.monotonic() + _CHECK
         while not self.usable() or self._checks:
             bad = [f"Worker {name} cannot run cells: {why}" for name, why in self._known.items() if why]
+            if not bad and time.monotonic() > end:
+                bad = [f"Worker {name} did not answer for {_CHECK:.0f} s. Restart it." for name in self._checks]
             if bad:
                 raise RunError(bad[0])
             self._cluster.wait(list(self._checks.values()), 0.2)
@@ -52,7 +65,7 @@ class Roster:
         found = sorted(name for name in there & self._known.keys() if self._known[name] is None)
         if found:
             self._alone_since = time.monotonic()
-        elif time.monotonic() - self._alone_since > PATIENCE:
+        elif not self._checks and time.monotonic() - self._alone_since > PATIENCE:
             raise RunError(
                 f"The cluster has had no worker that can run cells for {PATIENCE:.0f} s. Start some with "
                 "`dask worker ADDRESS`, and run the same command again: complete cells are skipped."

@@ -9,9 +9,8 @@ from uuid import uuid4
 from distributed import Status, get_worker
 
 from fieldwise.comparison.cells import Unit, Work, one_line
-from fieldwise.core.errors import DataError, FieldwiseError
+from fieldwise.core.errors import DataError, FieldwiseError, RunError
 from fieldwise.core.hints import speak
-from fieldwise.core.lock import holder_file
 from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
@@ -65,6 +64,10 @@ def do(work: Work, unit: Unit, flags: bool) -> str | None:
     try:
         speak(flags)
         return work.do(unit, watcher, watcher.unwanted)
+    except RunError:  # waiting for another process ended, since nobody waits for this one
+        if watcher.unwanted():
+            raise Unwanted from None
+        raise
     finally:
         _one_at_a_time.release()
 
@@ -78,8 +81,8 @@ class Check:
     """Labels of the models that are still to be pretrained."""
     fingerprint: str
     """The fingerprint of the dataset."""
-    holder: str
-    """What the client's file in the comparison's folder says, which differs from command to command."""
+    token: str
+    """The name of a new file that the client wrote in the comparison's folder."""
     flags: bool
     """Whether hints name flags."""
 
@@ -103,8 +106,7 @@ class Check:
 
     def _check_folder(self) -> None:
         """Raises `OSError` unless this machine sees the client's file in the folder, and can write there."""
-        if holder_file(self.work.out).read_text(encoding="utf-8") != self.holder:
-            raise OSError("it has another folder of that name")
-        mine = self.work.out / f".cluster-{uuid4().hex}"
+        (self.work.out / self.token).stat()
+        mine = self.work.out / f"{self.token}-{uuid4().hex}"
         mine.write_text("", encoding="ascii")
         mine.unlink()
