@@ -64,6 +64,9 @@ DeviceName = Annotated[
 TensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run folder (extra `tensorboard`).")
 ]
+Profiled = Annotated[
+    bool, typer.Option("--profile", help="Also write profile.md: where the seconds went, by stage and by kernel.")
+]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="table.key=value; may be repeated.")]
 
 HOMES: Final = {

@@ -1,5 +1,6 @@
 """The commands of the stages: one each, and one that runs them all."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from fieldwise.cli.options import (
     ModelName,
     Out,
     PresetName,
+    Profiled,
     Raw,
     SearchName,
     Seeds,
@@ -149,6 +151,7 @@ def run(
     device: DeviceName = None,
     set_: Sets = None,
     tensorboard: TensorBoard = False,
+    profile: Profiled = False,
 ) -> None:
     """Run all stages in order; the same command resumes an interrupted run."""
     chosen = settings_of(
@@ -158,15 +161,21 @@ def run(
     )  # fmt: skip
     from fieldwise.pipeline import stages as pipeline
     from fieldwise.reports.file_names import report_name
+    from fieldwise.reports.run.profile import PAGE, Profile
     from fieldwise.reports.run.view import open_run
 
     with watching() as (console, watcher):
-        records = pipeline.run(aligned(chosen, align), out, _also(watcher, out, tensorboard))
+        with Profile(out) if profile else nullcontext() as profiled:
+            watchers = Watchers(*filter(None, (_also(watcher, out, tensorboard), profiled)))
+            records = pipeline.run(aligned(chosen, align), out, watchers)
         if rank():  # the first process shows them
             return
         show(console, records, open_run(out).baselines)
         for ending in (".md", ".html"):
             console.print(f"Report: {out / report_name(records[0].source)}{ending}", soft_wrap=True)
+        if profiled:
+            said = f"Profile: {out / PAGE}" if profiled.wrote else "No profile: every stage was complete before."
+            console.print(said, soft_wrap=True)
 
 
 def _stage(verb: str, settings: "RunSettings", out: Path, tensorboard: bool) -> None:
