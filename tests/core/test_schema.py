@@ -39,3 +39,13 @@ def test_impossible_schemas_are_refused(schema: Schema) -> None:
         Layout(schema, (3,))
     with pytest.raises(DataError, match="0 or more"):
         Layout(schema, (3, -1, 2, 2))
+
+
+def test_the_tiers_of_a_column_are_found_by_their_names() -> None:
+    schema = Schema.of(**{"user:frequent": 2, "user:rare": 3, "a:rare": 4, "b": 5, "b:c:frequent": 2, "b:c:rare": 2})
+    assert schema.tiers == {
+        "user": ("user:frequent", "user:rare"),
+        "a:rare": ("a:rare",),  # a field of the user's own: there is no other tier
+        "b": ("b",),
+        "b:c": ("b:c:frequent", "b:c:rare"),
+    }

@@ -8,7 +8,7 @@ import pytest
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.records import Harm
-from fieldwise.core.schema import PADDING
+from fieldwise.core.schema import PADDING, Field, Schema
 from fieldwise.core.settings import validate
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset, Split
@@ -53,6 +53,23 @@ def test_a_field_that_memorizes_is_left_out(kept: Trained[Any], dropped: Trained
     assert evaluate(dropped.model, test).auc > evaluate(kept.model, test).auc + 0.01
     assert dropped.seconds > sum(epoch.seconds for epoch in dropped.history), "both trainings count"
     assert "Field 'time' was left out" in repr(dropped)
+
+
+def test_both_tiers_of_a_column_that_memorizes_are_left_out_together() -> None:
+    whole = memorized_task()
+    first, rest = SCHEMA.fields[:2], SCHEMA.fields[3:]
+    schema = Schema((*first, Field("time:frequent", 251), Field("time:rare", 751), *rest))
+
+    def tiered(rows: Split) -> Split:
+        time = rows.ids[:, 3]
+        tiers = np.stack([np.where(time <= 250, time, 0), np.where(time > 250, time - 250, 0)], 1)
+        return Split(np.concatenate([rows.ids[:, :3], tiers, rows.ids[:, 4:]], 1).astype(np.int32), rows.labels)
+
+    task = Task(schema, tiered(whole.train_rows), tiered(whole.valid_rows), MODEL, 0, "cpu")
+    found = pretrain(task, SETTINGS)
+    assert [(harm.field, harm.left_out) for harm in found.harms] == [("time", True)], "one training settles both"
+    assert found.model.layout.widths == (4, 4, 0, 0, 4)
+    assert task.starting_from(found.model).left_out == {2, 3}
 
 
 def test_a_useful_field_of_many_ids_and_unseen_values_is_no_suspect(kept: Trained[Any], dropped: Trained[Any]) -> None:
@@ -106,7 +123,7 @@ def test_a_training_without_a_useful_field_ends_early(monkeypatch: pytest.Monkey
 
 def test_hiding_a_field_of_several_values_leaves_one_unknown_value() -> None:
     rows = split(50, 1)
-    hidden = harmful.hide(rows, SCHEMA, 0)
+    hidden = harmful.hide(rows, SCHEMA, SCHEMA.names[:1])
     assert set(hidden.ids[:, 0]) == {0}
     assert set(hidden.ids[:, 1]) == {PADDING}
     assert np.array_equal(hidden.ids[:, 2:], rows.ids[:, 2:])

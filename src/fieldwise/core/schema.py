@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,13 @@ UNKNOWN: Final = 0
 """The id, in every field, of values that are rare or absent in the training rows."""
 PADDING: Final = -1
 """Fills rows that have fewer values of a field than its length."""
+Tier = Literal["frequent", "rare"]
+"""Part of a column's values, as a field of its own: the most frequent ones and null, or the others."""
+
+
+def tier_name(column: str, tier: Tier) -> str:
+    """The name of the field that has one tier of a column's values."""
+    return f"{column}:{tier}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,18 @@ class Schema(Shown):
     def places(self) -> int:
         """Ids per encoded row: the sum of the lengths."""
         return sum(self.lengths)
+
+    @property
+    def tiers(self) -> dict[str, tuple[str, ...]]:
+        """Each column's fields, in order: both tiers of a column that is split, else the field itself."""
+        names = set(self.names)
+        found: dict[str, tuple[str, ...]] = {}
+        for name in self.names:
+            column, _, tier = name.rpartition(":")
+            both = tuple(tier_name(column, one) for one in get_args(Tier))
+            split = tier in get_args(Tier) and names.issuperset(both)
+            found.setdefault(column if split else name, both if split else (name,))
+        return found
 
     def __len__(self) -> int:
         return len(self.fields)

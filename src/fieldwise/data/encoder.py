@@ -16,11 +16,11 @@ from fieldwise.core.errors import DataError
 from fieldwise.core.files import write_json
 from fieldwise.core.plain_files import read_json
 from fieldwise.core.records import Record, first_problem
-from fieldwise.core.schema import UNKNOWN, Field, Schema
+from fieldwise.core.schema import UNKNOWN, Field, Schema, Tier
 from fieldwise.data.cells import Cells
 from fieldwise.data.convert import TextForm
 from fieldwise.data.dataframes import is_scalar, to_arrow
-from fieldwise.data.field_encoder import Encoded, FieldEncoder, Tier, TimeType, tier_pairs
+from fieldwise.data.field_encoder import Encoded, FieldEncoder, TimeType, tier_pairs
 from fieldwise.data.rules import Rule
 from fieldwise.data.unparsed import Unparsed
 from fieldwise.data.vocabulary import Vocabulary

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
-from fieldwise.core.schema import PADDING, UNKNOWN
+from fieldwise.core.schema import PADDING, UNKNOWN, Tier
 from fieldwise.data.cells import Cells
 from fieldwise.data.rules import Rule, is_list, plain
 from fieldwise.data.times import TIMESTAMP, find_form
@@ -22,8 +22,6 @@ _FEW: Final = 1_000
 """Rows that show whether values repeat; fewer rows are encoded one by one."""
 TimeType = Literal["timestamp", "date"]
 """Type of times that are binned as numbers: microseconds, or days since 1970."""
-Tier = Literal["frequent", "rare"]
-"""Part of a column's values: the most frequent ones and null, or the others."""
 
 
 class Encoded(NamedTuple):

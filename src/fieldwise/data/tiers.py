@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import setting
+from fieldwise.core.schema import Tier, tier_name
 from fieldwise.data.encoder import Encoder
-from fieldwise.data.field_encoder import FieldEncoder, Tier
+from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.data.kinds.check import Check, ColumnCheck
 from fieldwise.data.vocabulary import Vocabulary
 
@@ -105,7 +106,7 @@ def _parts(fields: Sequence[FieldEncoder], fraction: float | None) -> Iterator[_
         rule = field.rule.model_copy(update={"tiers": own})
         tiers: dict[Tier, NDArray[np.bool_]] = {"frequent": frequent, "rare": ~frequent}
         for tier, chosen in tiers.items():
-            name = _free(f"{field.name}:{tier}", names)
+            name = _free(tier_name(field.name, tier), names)
             names.add(name)
             known = np.append(False, chosen)  # id 0 is `unknown`
             ids = np.cumsum(known, dtype=np.int32) * known

@@ -2,7 +2,8 @@
 
 Hiding a field from the trained model does not reveal harm, because the model relies on the field. It reveals
 memorizing: hiding then costs several times as much on rows seen in training as on validation rows, while useful fields
-cost about as much on both. A model that is trained without the suspect settles it.
+cost about as much on both. A model that is trained without the suspect settles it. Both tiers of a column are one
+suspect.
 """
 
 import time
@@ -85,7 +86,8 @@ def _settle_one(task: Task, now: Settled, harm: Harm, train: Train, place: int) 
         return len(history) >= len(now.history) and max(epoch.auc for epoch in history) <= best
 
     out = {harm.field, *(one.field for one in now.harms if one.left_out)}
-    smaller = without(task.starting_model(), out)
+    tiers = task.schema.tiers
+    smaller = without(task.starting_model(), {name for column in out for name in tiers[column]})
     now.model.cpu()  # makes room on a GPU
     history = train(smaller, hopeless, place)
     now.model.to(task.torch_device)
@@ -113,19 +115,20 @@ def suspects(model: CTRModel, train: Split, valid: Split) -> list[Harm]:
 
 
 def hidden_fields(model: CTRModel, train: Split, valid: Split) -> list[Harm]:
-    """What hiding each field of many ids costs, where the cost on training rows could make it a suspect."""
+    """What hiding each column of many ids costs, where the cost on training rows could make it a suspect."""
     count = min(len(train), len(valid), ROWS)
     seen, unseen = sample(train, count), sample(valid, count)
     if any(min(clicks.sum(), (~clicks).sum()) < 2 for clicks in (_clicks(seen), _clicks(unseen))):
         return []
     shown, found = (_placed(model, seen), _placed(model, unseen)), []
-    for place, one in enumerate(model.schema.fields):
-        if one.cardinality < IDS or one.name not in model.needs:
+    ids = dict(zip(model.schema.names, model.schema.cardinalities, strict=True))
+    for column, names in model.schema.tiers.items():
+        if sum(ids[name] for name in names) < IDS or not set(names) & set(model.needs):
             continue
-        cost, error = _difference(shown[0], _placed(model, hide(seen, model.schema, place)))
+        cost, error = _difference(shown[0], _placed(model, hide(seen, model.schema, names)))
         if cost >= max(CLEAR, ERRORS * error):
-            valid_cost, _ = _difference(shown[1], _placed(model, hide(unseen, model.schema, place)))
-            found.append((one.name, cost, error, valid_cost))
+            valid_cost, _ = _difference(shown[1], _placed(model, hide(unseen, model.schema, names)))
+            found.append((column, cost, error, valid_cost))
     auc = float(_placed(model, valid)[0].mean()) if found else 0.0
     return [
         Harm(field=name, train=cost, train_error=error, valid=valid_cost, with_auc=auc)
@@ -133,12 +136,14 @@ def hidden_fields(model: CTRModel, train: Split, valid: Split) -> list[Harm]:
     ]
 
 
-def hide(rows: Split, schema: Schema, field: int) -> Split:
-    """The rows with one field's value unknown."""
-    first = sum(schema.lengths[:field])
-    ids = np.array(rows.ids)
-    ids[:, first] = UNKNOWN
-    ids[:, first + 1 : first + schema.lengths[field]] = PADDING
+def hide(rows: Split, schema: Schema, fields: Collection[str]) -> Split:
+    """The rows with the values of some fields unknown."""
+    ids, first = np.array(rows.ids), 0
+    for one in schema.fields:
+        if one.name in fields:
+            ids[:, first] = UNKNOWN
+            ids[:, first + 1 : first + one.length] = PADDING
+        first += one.length
     return Split(ids, rows.labels)
 
 
