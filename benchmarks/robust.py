@@ -24,8 +24,8 @@ MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
 FRACTIONS: Final = (0.25, 0.125, 0.03)
 METHODS: Final = ("uniform", "elimination", "ham")
 SCHEDULES: Final = {
-    "constant": {},
-    "decay": {"schedule": "decay", "epochs": 3, "learning_rate": 4e-3, "table_rate": 4.0},
+    "constant": {"schedule": "constant"},
+    "decay": {},
 }
 BASELINE: Final = ("uniform", "constant")
 
@@ -66,7 +66,7 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
     data = Dataset.open(unit.dataset)
     task = Task.of(data, resolve("model", KNOWN, unit.model)(), unit.seed, unit.device)  # type: ignore[arg-type]
     first = pretrain(task)
-    task, rows = task.starting_from(first.model), list[dict[str, Any]]()
+    task, rows = task.starting_from(first), list[dict[str, Any]]()
 
     def add(method: str, fraction: float, schedule: str, trained: Trained[Any], seconds: float, **more: object) -> None:
         test = evaluate(trained.model, data.test)

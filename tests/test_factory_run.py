@@ -179,7 +179,7 @@ def test_tiers_rates_of_tables_and_schedules_work_with_factories(tmp_path: Path)
         "model": {"name": NAMED},
         "pretrain": few,
         "search": {"name": "sseds"},
-        "retrain": {**few, "schedule": "decay", "table_rate": 3.0},
+        "retrain": {**few, "schedule": "decay", "decay": {"table_rate": 3.0}},
     }
     (record,) = fw.run(settings, tmp_path / "r")
     assert {"user:frequent", "user:rare"} < set(record.fields)

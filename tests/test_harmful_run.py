@@ -55,20 +55,22 @@ def test_the_record_has_the_evidence_and_the_model_lacks_the_field(finished: Pat
     (harm,) = stage["harms"]
     assert (harm["field"], harm["left_out"]) == ("time", True)
     assert harm["without_auc"] > harm["with_auc"] + 2 * harm["gain_error"]
-    assert "time" not in ModelInfo.read(finished / "seed-0/pretrain").needs
+    assert not {"time:frequent", "time:rare"} & set(ModelInfo.read(finished / "seed-0/pretrain").needs)
     full = fw.models.FM(width=4).layout(data.schema)
-    place = data.schema.names.index("time")
+    places = [data.schema.names.index(f"time:{tier}") for tier in ("frequent", "rare")]
     for record in json.loads((finished / "record.json").read_text()):
         assert record["harms"] == stage["harms"]
         assert record["widths_before"] == list(full.widths)
-        assert record["widths_after"][place] == 0
+        assert [record["widths_after"][place] for place in places] == [0, 0]
         slug = fw.Budget.parse(record["budget"]).slug
-        assert "time" not in ModelInfo.read(finished / "seed-0/compact" / slug).needs
+        assert not {"time:frequent", "time:rare"} & set(ModelInfo.read(finished / "seed-0/compact" / slug).needs)
         mask = Mask.from_json(json.loads((finished / "seed-0/search" / slug / "mask.json").read_text()))
         assert mask.full == full
     kept = {r["budget"]: r["compact_size"]["embedding"] for r in json.loads((finished / "record.json").read_text())}
     assert kept["8% parameters"] <= 0.08 * full.params < kept["8% parameters"] + 160, "of the model with all fields"
-    assert kept["90% parameters"] == full.params - data.schema.cardinalities[place] * 4, "everything else"
+    assert kept["90% parameters"] == full.params - sum(data.schema.cardinalities[place] * 4 for place in places), (
+        "everything else"
+    )
 
 
 def test_both_reports_and_the_terminal_say_it(finished: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_recorded_search_is_the_plain_one(on_gpu: Task, monkeypatch: pytest.Mo
 def test_a_recorded_step_reads_the_rate_of_its_step(on_gpu: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     task = on_gpu.starting_from(pretrain(on_gpu, FAST).model)
     small = search(task, Uniform(), Budget.percent(50)).model
-    settings = Retrain(batch=512, epochs=3, learning_rate=0.02, schedule="decay", table_rate=4)
+    settings = Retrain(batch=512, learning_rate=0.005)
     recorded = retrain(task, small, settings)
     monkeypatch.setattr(loop, "Captured", lambda step: step)
     for (loss, auc, _), (other_loss, other_auc, _) in zip(

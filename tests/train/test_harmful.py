@@ -49,6 +49,7 @@ def test_a_field_that_memorizes_is_left_out(kept: Trained[Any], dropped: Trained
     assert dropped.model.needs == ("tags", "user", "kind")
     assert dropped.model.layout.widths == (4, 4, 0, 4)
     assert dropped.model.linear.widths == (1, 1, 0, 1)
+    assert (harm.first_order, harm.first_order_auc is None) == (False, False), "first-order weights of chance: tried"
     test = split(4_000, 3)
     assert evaluate(dropped.model, test).auc > evaluate(kept.model, test).auc + 0.01
     assert dropped.seconds > sum(epoch.seconds for epoch in dropped.history), "both trainings count"
@@ -65,7 +66,7 @@ def test_both_tiers_of_a_column_that_memorizes_are_left_out_together() -> None:
         tiers = np.stack([np.where(time <= 250, time, 0), np.where(time > 250, time - 250, 0)], 1)
         return Split(np.concatenate([rows.ids[:, :3], tiers, rows.ids[:, 4:]], 1).astype(np.int32), rows.labels)
 
-    task = Task(schema, tiered(whole.train_rows), tiered(whole.valid_rows), MODEL, 0, "cpu")
+    task = Task(schema, tiered(whole.train_rows), tiered(whole.valid_rows), MODEL, 1, "cpu")
     found = pretrain(task, SETTINGS)
     assert [(harm.field, harm.left_out) for harm in found.harms] == [("time", True)], "one training settles both"
     assert found.model.layout.widths == (4, 4, 0, 0, 4)
@@ -142,7 +143,12 @@ def test_several_harmful_fields_go_one_at_a_time_and_the_last_field_stays(monkey
     monkeypatch.setattr(harmful, "TRAININGS", 9)
     found = pretrain(memorized_task(), SETTINGS.model_copy(update={"epochs": 1, "batch": 1024}))
     assert [harm.field for harm in found.harms] == ["tags", "user", "time"]
-    assert found.model.needs == ("kind",)
+    assert found.model.layout.widths == (0, 0, 0, 4)
+    assert found.model.needs == SCHEMA.names, "first-order weights that are better stay"
+    task = memorized_task().starting_from(found.model)
+    assert task.left_out == {0, 1, 2}
+    assert (task.layout, task.linear) == (found.model.layout, found.model.linear)
+    assert "keeps only its first-order weights" in repr(found)
 
 
 def test_a_task_that_starts_without_a_field_builds_models_without_it(dropped: Trained[Any]) -> None:

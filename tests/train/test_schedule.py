@@ -13,11 +13,11 @@ from fieldwise.tables import optimizer
 from fieldwise.tables.optimizer import Optimizer
 from fieldwise.tables.rate import Rate
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.stages import Decay, Pretrain, Retrain, pretrain, retrain
 from fieldwise.train.task import Task
 from tests.trainings import Stop, numbers, same
 
-DECAY = Retrain(batch=256, epochs=3, learning_rate=0.01, schedule="decay", table_rate=3, patience=1)
+DECAY = Retrain(batch=256, learning_rate=0.01, decay=Decay(rate=1, table_rate=3), patience=1)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,6 @@ def test_an_interrupted_retraining_ends_with_the_same_bits(
 
 
 def test_a_bad_schedule_is_one_line() -> None:
-    _, problems = validate(Retrain, {"schedule": "cosine", "table_rate": 0}, "retrain")
+    _, problems = validate(Retrain, {"schedule": "cosine", "decay": {"table_rate": 0}}, "retrain")
     assert len(problems) == 2
     assert "schedule" in problems[0]

@@ -34,14 +34,14 @@ def run_schema() -> Node:
     """The schema of a settings file for `fieldwise run`."""
     from fieldwise.data.engines import ENGINES
     from fieldwise.models import MODELS
-    from fieldwise.searches import SEARCHES
+    from fieldwise.searches import DEFAULT, SEARCHES
 
     file = _File()
     tables = {
         **_shared(file),
         "engine": file.named("engine", ENGINES, "auto"),
         "model": file.named("model", MODELS, "dcnv2"),
-        "search": file.named("search", SEARCHES, "ham"),
+        "search": file.named("search", SEARCHES, DEFAULT),
     }
     return file.schema("Settings of `fieldwise run`", tables)
 

@@ -13,6 +13,11 @@ def sentence(harm: Harm) -> str:
             "it, because only the library's own models can leave a field out. Compare with a dataset without it."
         )
     aucs = f"without it validation AUC is {harm.without_auc:.4f} instead of {harm.with_auc:.4f}"
+    if harm.first_order:
+        return (
+            f"{name} keeps only its first-order weights: it helps on rows seen in training ({costs}) and hurts on "
+            f"others; {aucs}, with first-order weights alone {harm.first_order_auc:.4f}."
+        )
     if harm.left_out:
         return f"{name} was left out: it helps on rows seen in training ({costs}) and hurts on others; {aucs}."
     return f"{name} was kept: it helps mostly on rows seen in training ({costs}), but {aucs}, which is no clear gain."

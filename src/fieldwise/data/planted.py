@@ -28,6 +28,8 @@ class Planted(Source):
     """Number of rows; 1,000 to 1,000,000,000."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of the latent factors and the rows; at least 0."""
+    tiers: float = Field(0.0, ge=0, lt=1)
+    """As in other sources, but off: all values of a planted field are equally frequent."""
     signal: float = Field(2.0, gt=0)
     """Standard deviation of the logit; larger values make clicks easier to predict. Above 0."""
 

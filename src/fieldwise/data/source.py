@@ -119,9 +119,9 @@ class Source(Settings):
     min_count: MinCount = 1
     """Values with fewer training rows than this map to `unknown`; at least 1. auto: 1, 2, 5, 10 or 20 for categories,
     whichever is clearly best for a logistic regression on the validation rows."""
-    tiers: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Fraction of a category's values that are frequent, such as 0.25; they and the rest become two fields with widths
-    of their own. Below 1; 0 or not given: one field. Categories with fewer than 100 values stay one field."""
+    tiers: float = Field(0.25, ge=0, lt=1)
+    """Fraction of a category's values that are frequent; they and the rest become two fields with widths of their own.
+    Below 1; 0, as in the paper: one field. Categories with fewer than 100 values stay one field."""
     fields: dict[str, Rule] = Field(default_factory=dict)
     """Rules that override the source's, by field; keys that a rule leaves out keep the source's value."""
 

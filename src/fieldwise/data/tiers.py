@@ -48,7 +48,7 @@ class _Part:
 class Tiered:
     """An encoder with the tiers that the settings ask for."""
 
-    def __init__(self, encoder: Encoder, fraction: float | None) -> None:
+    def __init__(self, encoder: Encoder, fraction: float) -> None:
         """Splits fields; `fraction` is that of the values which are frequent, where a field's rule gives none."""
         self._given = encoder
         self._parts = list(_parts(encoder.fields, fraction))
@@ -95,7 +95,7 @@ class Tiered:
         }
 
 
-def _parts(fields: Sequence[FieldEncoder], fraction: float | None) -> Iterator[_Part]:
+def _parts(fields: Sequence[FieldEncoder], fraction: float) -> Iterator[_Part]:
     names = {field.name for field in fields}
     for index, field in enumerate(fields):
         own = fraction if field.rule.tiers is None else field.rule.tiers

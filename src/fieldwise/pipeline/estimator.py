@@ -25,7 +25,7 @@ from fieldwise.models import MODELS
 from fieldwise.models.factory import Build
 from fieldwise.models.model import Model
 from fieldwise.pipeline.estimator_rows import is_frame, labeled, split_rows, table_of, varying
-from fieldwise.searches import SEARCHES
+from fieldwise.searches import DEFAULT, SEARCHES
 from fieldwise.searches.search import Search, search
 from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
 from fieldwise.train.task import Device, Task
@@ -52,12 +52,12 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     What can be set:
 
     - `budget`: upper bound of the embedding size, such as "25%", "28 columns" or "512 KiB";
-    - `model`, `search`: settings, or a name with its defaults; None is DCN-V2, and HAM. A model may also be a function
-      `build(schema)` that returns an `nn.Module`;
+    - `model`, `search`: settings, or a name with its defaults; None is DCN-V2, and elimination. A model may also be a
+      function `build(schema)` that returns an `nn.Module`;
     - `pretrain`, `retrain`: settings of the training of the full and of the compact model;
     - `fields`: rules by column, such as `{"price": fw.Rule(kind="quantile")}`;
     - `min_count`: values with fewer training rows than this are unknown; auto chooses it on the validation rows;
-    - `tiers`: fraction of a category's values that are frequent; they and the rest become two fields; None is off;
+    - `tiers`: fraction of a category's values that are frequent; they and the rest become two fields; 0 is off;
     - `valid`: fraction of the rows of each class for early stopping and the search;
     - `random_state`: seed, or a numpy random state; None is 0, so that two fits are equal;
     - `device`: auto, cpu or cuda;
@@ -77,7 +77,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         retrain: Retrain | None = None,
         fields: dict[str, Any] | None = None,
         min_count: int | Literal["auto"] = AUTO,
-        tiers: float | None = None,
+        tiers: float = 0.25,
         valid: float = 0.1,
         random_state: Any = None,
         device: Device = "auto",
@@ -170,10 +170,10 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _train(self, task: Task) -> tuple[Any, Mask]:
         """The retrained compact model, and its mask; refuses a wrong budget or search before any training."""
         watcher, budget = self.watcher or Watcher(), Budget.parse(self.budget)
-        method = self._named("search", SEARCHES, self.search, "ham")
+        method = self._named("search", SEARCHES, self.search, DEFAULT)
         budget.limit(task.layout)
         watcher.begin("pretrain", done=False)
-        full = pretrain(task, self._stage("pretrain", Pretrain), watcher=watcher).model
+        full = pretrain(task, self._stage("pretrain", Pretrain), watcher=watcher)
         task = task.starting_from(full)
         watcher.begin(f"search {budget}", done=False)
         found = search(task, method, budget, watcher=watcher)

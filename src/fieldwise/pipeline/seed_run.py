@@ -63,8 +63,7 @@ class SeedRun:
         folder, values = job.stage("search", self._data, self._seed, budget)
         if self._begin(folder, values, f"search {budget}, seed {self._seed}"):
             forget_peak()
-            task = self._task.starting_from(self._full)
-            result = search_columns(task, job.settings.search, budget, folder / "checkpoint", job.watcher)
+            result = search_columns(self._start, job.settings.search, budget, folder / "checkpoint", job.watcher)
             current().from_first(lambda: _write_searched(result, folder))
 
     def retrain(self, budget: Budget) -> None:
@@ -74,10 +73,9 @@ class SeedRun:
         searched = job.seed_folder(self._seed) / "search" / budget.slug
         if self._begin(folder, values, f"retrain {budget}, seed {self._seed}"):
             forget_peak()
-            task = self._task.starting_from(self._full)
             start = current().from_first(lambda: self._searched(searched, budget))
             settings = stored_for(job.settings.retrain, budget)
-            trained = retrain_model(task, start, settings, folder / "checkpoint", job.watcher)
+            trained = retrain_model(self._start, start, settings, folder / "checkpoint", job.watcher)
             tested = self._tested(trained.model)
             current().from_first(lambda: self._write_retrained(budget, trained, tested, folder))
 
@@ -102,6 +100,12 @@ class SeedRun:
     @property
     def _task(self) -> Task:
         return Task.of(self._data, self._job.settings.model, self._seed, self._job.settings.run.device)
+
+    @cached_property
+    def _start(self) -> Task:
+        """The task from the full model on."""
+        record = read_record(StageRecord, self._job.pretrain_folder(self._seed) / "record.json")
+        return self._task.starting_from(Trained(self._full, record.history))
 
     @cached_property
     def _full(self) -> CTRModel:

@@ -26,7 +26,7 @@ from fieldwise.models.factory import Factory, model_named
 from fieldwise.models.model import Model
 from fieldwise.models.stored import check_store
 from fieldwise.presets import filled
-from fieldwise.searches import HAM, SEARCHES
+from fieldwise.searches import DEFAULT, SEARCHES, Elimination
 from fieldwise.searches.search import Search, check_network
 from fieldwise.train.plan import check_tables_of_module
 from fieldwise.train.stages import Pretrain, Retrain, stored_for
@@ -67,7 +67,7 @@ class RunSettings:
     engine: Engine = field(default_factory=Auto)
     model: Model = field(default_factory=DCNv2)
     pretrain: Pretrain = field(default_factory=Pretrain)
-    search: Search = field(default_factory=HAM)
+    search: Search = field(default_factory=Elimination)
     retrain: Retrain = field(default_factory=Retrain)
 
     @classmethod
@@ -87,7 +87,7 @@ class RunSettings:
             engine=reader.named("engine", Engine, ENGINES, "auto"),  # type: ignore[type-abstract]
             model=reader.model(),
             pretrain=reader.table("pretrain", Pretrain),
-            search=reader.named("search", Search, SEARCHES, "ham"),  # type: ignore[type-abstract]
+            search=reader.named("search", Search, SEARCHES, DEFAULT),  # type: ignore[type-abstract]
             retrain=reader.table("retrain", Retrain),
         )
         known = cls.__dataclass_fields__

@@ -31,9 +31,9 @@ def filled(values: Mapping[str, Any], members: str | None = None) -> Values:
     if values["preset"] not in tuple(PRESETS):
         raise SettingsError(unknown("preset", str(values["preset"]), PRESETS))
     preset = tomllib.loads(text_of(values["preset"]))
-    sources, own = preset.pop("sources"), given.get("data")
+    sources, every, own = preset.pop("sources"), preset.pop("data"), given.get("data")
     if isinstance(own, Mapping):
-        preset["data"] = sources.get(str(own.get("name")), {})
+        preset["data"] = {**every, **sources.get(str(own.get("name")), {})}
     for table, several in _SEVERAL.items():
         own, each = given.get(table, {}), preset.pop(several)
         if isinstance(own, Mapping):

@@ -49,6 +49,9 @@ SEARCHES: Final = dict(
     )
 )
 
+DEFAULT: Final = "elimination"
+"""The search of a run that names none."""
+
 
 def __getattr__(name: str) -> type:
     """Search settings by class name."""

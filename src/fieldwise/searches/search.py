@@ -112,7 +112,7 @@ def search(
 ) -> SearchResult:
     """Find the columns to keep within the budget, which may be text: "25%", "28 columns", "512 KiB".
 
-    Most searches start from pretrained weights: pass `task.starting_from(fw.pretrain(task).model)`.
+    Most searches start from pretrained weights: pass `task.starting_from(fw.pretrain(task))`.
     """
     if not isinstance(settings, Search):
         raise SettingsError(
@@ -121,7 +121,7 @@ def search(
     if settings.uses_pretrained and task.start is None:
         raise SettingsError(
             f"[search] {type(settings).__name__} needs pretrained weights, and this task has no model to start from. "
-            "Allowed: a task with a starting model. Pass task.starting_from(fw.pretrain(task).model)."
+            "Allowed: a task with a starting model. Pass task.starting_from(fw.pretrain(task))."
         )
     budget = Budget.parse(budget)
     check_network(settings, task.model)

@@ -22,7 +22,7 @@ def distilled(task: Task, weight: float) -> Task:
     if task.start is None:
         raise TrainingError(
             f"[retrain] distil = {weight} needs the full model's predictions, and this task has no starting model. "
-            "Allowed: a task with a starting model, or distil = 0. Pass task.starting_from(fw.pretrain(task).model) "
+            "Allowed: a task with a starting model, or distil = 0. Pass task.starting_from(fw.pretrain(task)) "
             "or Retrain(distil=0)."
         )
     logits, clicks = logits_of(task.starting_model(), task.train)

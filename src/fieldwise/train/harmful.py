@@ -2,7 +2,8 @@
 
 Hiding a field from the trained model does not reveal harm, because the model relies on the field. It reveals
 memorizing: hiding then costs several times as much on rows seen in training as on validation rows, while useful fields
-cost about as much on both. A model that is trained without the suspect settles it. Both tiers of a column are one
+cost about as much on both. A model that is trained without the suspect settles it; another one tells whether its
+first-order weights, one number per id, are worth keeping. Both tiers of a column are one
 suspect.
 """
 
@@ -39,7 +40,7 @@ ERRORS: Final = 3
 GAIN: Final = 2
 """Minimum gain of the model without the suspect, in standard errors of the difference."""
 TRAININGS: Final = 3
-"""Maximum number of trainings without a suspect."""
+"""Maximum number of suspects that are settled."""
 
 Condition = Callable[[list[Epoch]], bool]
 Train = Callable[[CTRModel, Condition, int], list[Epoch]]
@@ -63,14 +64,14 @@ def settle(task: Task, model: CTRModel, history: list[Epoch], train: Train, watc
     now = Settled(model, history)
     for place in range(1, TRAININGS + 1):
         started = time.perf_counter()
-        found = suspects(now.model, task.train_rows, task.valid_rows)
+        known = {harm.field for harm in now.harms}
+        found = [harm for harm in suspects(now.model, task.train_rows, task.valid_rows) if harm.field not in known]
         now.seconds += time.perf_counter() - started
-        if not found or len(now.model.needs) < 2:
+        if not found or _columns_with_a_table(now.model) < 2:
             break
         harm = found[0]
         if isinstance(now.model, HeadModel):
-            watcher.begin(f"pretrain without '{harm.field}', seed {task.seed}", done=False)
-            harm = _settle_one(task, now, harm, train, place)
+            harm = _settle_one(task, now, harm, train, place, watcher)
         now.harms.append(harm)
         watcher.note(sentence(harm))
         if not harm.left_out:
@@ -78,34 +79,69 @@ def settle(task: Task, model: CTRModel, history: list[Epoch], train: Train, watc
     return now
 
 
-def _settle_one(task: Task, now: Settled, harm: Harm, train: Train, place: int) -> Harm:
-    """Trains a model without one more field, and goes on with it if it is better."""
+def _columns_with_a_table(model: CTRModel) -> int:
+    live = {name for name, width in zip(model.schema.names, model.layout.widths, strict=True) if width}
+    return sum(bool(live.intersection(names)) for names in model.schema.tiers.values())
+
+
+def _settle_one(task: Task, now: Settled, harm: Harm, train: Train, place: int, watcher: Watcher) -> Harm:
+    """Trains a model without one more field, and goes on with it if it is better.
+
+    If it is, a further model has the field's first-order weights, which are too few to memorize much.
+    """
+    watcher.begin(f"pretrain without '{harm.field}', seed {task.seed}", done=False)
+    tried = harm.model_copy(update={"left_out": True})
+    gain, error = _try(task, now, tried, train, place)
+    found = {"without_auc": harm.with_auc + gain, "gain_error": error}
+    if gain <= GAIN * error:
+        return harm.model_copy(update=found)
+    if task.linear is None:
+        return tried.model_copy(update=found)
+    watcher.begin(f"pretrain with first-order weights of '{harm.field}' only, seed {task.seed}", done=False)
+    tried = tried.model_copy(update={**found, "first_order": True})
+    more, error = _try(task, now, tried, train, place + TRAININGS)
+    return tried.model_copy(update={"first_order_auc": harm.with_auc + gain + more, "first_order": more > GAIN * error})
+
+
+def _try(task: Task, now: Settled, harm: Harm, train: Train, place: int) -> tuple[float, float]:
+    """Trains a model without what is harmful, and goes on with it if it is better.
+
+    Returns its gain of validation AUC, and the standard error of the gain.
+    """
     best = max(epoch.auc for epoch in now.history)
 
     def hopeless(history: list[Epoch]) -> bool:  # not earlier: a model without the field may learn more slowly
         return len(history) >= len(now.history) and max(epoch.auc for epoch in history) <= best
 
-    out = {harm.field, *(one.field for one in now.harms if one.left_out)}
-    tiers = task.schema.tiers
-    smaller = without(task.starting_model(), {name for column in out for name in tiers[column]})
+    out = [one for one in (*now.harms, harm) if one.left_out]
+    first_order = [one for one in out if one.first_order]
+    smaller = without(task.starting_model(), _fields(task, out), _fields(task, first_order))
     now.model.cpu()  # makes room on a GPU
     history = train(smaller, hopeless, place)
     now.model.to(task.torch_device)
     before, after = (_placed(model, task.valid_rows) for model in (now.model, smaller))
     gain, error = _difference(after, before)
     better = gain > GAIN * error
-    values = {"without_auc": harm.with_auc + gain, "gain_error": error, "left_out": better}
     now.seconds += sum(epoch.seconds for epoch in (now.history if better else history))
     if better:
         now.model, now.history = smaller.eval(), history
-    return harm.model_copy(update=values)
+    return gain, error
 
 
-def without(model: CTRModel, fields: Collection[str]) -> CTRModel:
-    """A model that reads neither columns nor first-order weights of some fields, with its other weights as they are."""
+def _fields(task: Task, harms: list[Harm]) -> set[str]:
+    tiers = task.schema.tiers
+    return {name for harm in harms for name in tiers[harm.field]}
+
+
+def without(model: CTRModel, fields: Collection[str], first_order: Collection[str] = ()) -> CTRModel:
+    """A model without the columns of some fields and, but for `first_order`, their first-order weights.
+
+    Its other weights are as they are.
+    """
     names, widths = model.schema.names, model.layout.widths
     kept = tuple(() if name in fields else tuple(range(width)) for name, width in zip(names, widths, strict=True))
-    return compact(model, Mask(model.layout, kept, tuple(int(name not in fields) for name in names)))
+    first = tuple(int(name not in fields or name in first_order) for name in names)
+    return compact(model, Mask(model.layout, kept, first))
 
 
 def suspects(model: CTRModel, train: Split, valid: Split) -> list[Harm]:

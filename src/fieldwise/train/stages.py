@@ -4,17 +4,18 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Generic, Literal, TypeVar
+from typing import Annotated, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
-from fieldwise.core.automatic import chosen
+from fieldwise.core.automatic import AUTO, Auto, chosen, number_or_auto
 from fieldwise.core.budget import Budget
 from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.harm import sentence
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch, Harm
+from fieldwise.core.settings import Settings
 from fieldwise.core.store import FLOAT32, Store, StoreText
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
@@ -31,6 +32,12 @@ from fieldwise.train.plan import Training, TrainingPlan, early_stop
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.task import Task, check_trained
 
+SHARE: Final = 0.6
+"""Epochs of a retraining that decays, in multiples of those of pretraining."""
+UNKNOWN_EPOCHS: Final = 3
+"""Epochs of a retraining that decays if those of pretraining are not known."""
+_Epochs = Annotated[int, Field(ge=1)]
+Epochs = Annotated[_Epochs | Auto, number_or_auto(_Epochs)]
 ROUNDED_PATIENCE: Final = 2
 """Factor of the patience in a training that rounds tables: its first epochs are often worse than none."""
 
@@ -45,16 +52,35 @@ class Pretrain(Training):
     better on validation rows; keep: do not look for them."""
 
 
+class Decay(Settings):
+    """A learning rate that rises for 5% of the steps and then falls to zero, in a fixed number of epochs."""
+
+    epochs: Epochs = AUTO
+    """Passes over the training rows, at least 1; all run, but no more than the `epochs` of the training. auto: 0.6
+    times those of pretraining, at least 2; 3 if they are not known."""
+    rate: float = Field(4.0, gt=0)
+    """Highest learning rate, in multiples of `learning_rate`; above 0."""
+    table_rate: float = Field(4.0, gt=0)
+    """Learning rate of tables and first-order weights, in multiples of that of dense layers; above 0."""
+
+    def fitted(self, pretraining: int | None) -> Self:
+        """The settings with a number for `auto`, after this many epochs of pretraining."""
+        if self.epochs != AUTO:
+            return self
+        epochs = UNKNOWN_EPOCHS if pretraining is None else max(2, round(SHARE * pretraining))
+        return self.model_copy(update={"epochs": epochs})
+
+
 class Retrain(Training):
     """Settings of retraining, the training of the compact model."""
 
     distil: float = Field(0.5, ge=0, le=1)
     """Weight of the full model's predictions in the labels, in [0, 1]; 0, as in the paper: clicks only."""
-    schedule: Literal["constant", "decay"] = "constant"
-    """constant: the learning rate stays, until early stopping; decay: it rises for 5% of the steps and falls to zero in
-    `epochs` epochs, which all run."""
-    table_rate: float = Field(1.0, gt=0)
-    """Learning rate of tables and first-order weights, in multiples of `learning_rate`; above 0."""
+    schedule: Literal["constant", "decay"] = "decay"
+    """constant, as in the paper: the learning rate stays, until early stopping; decay: it falls to zero, as `decay`
+    says, without early stopping."""
+    decay: Decay = Field(default_factory=Decay)
+    """The course of the learning rate if `schedule` is decay."""
     store: StoreText | None = None
     """Stored type of tables and first-order weights: float32, float16, int8, int4, 'int8 row' or 'int4 row'. By default
     that of a budget in bytes, else float32. Evaluations and early stopping look at the stored model."""
@@ -78,6 +104,11 @@ class Trained(Shown, Generic[M]):
     """Fields that pretraining suspected of harm, and what became of each."""
     other_seconds: float = 0.0
     """Time of the search for harmful fields, without the training of `model`."""
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the training."""
+        return len(self.history) - 1
 
     @property
     def seconds(self) -> float:
@@ -195,6 +226,10 @@ def _retrain(
     rounded: Sequence[RoundedRows] = (),
 ) -> list[Epoch]:
     """Train in place until the stored model stops improving."""
+    decays, decay = settings.schedule == "decay", settings.decay.fitted(task.start_epochs)
+    if decays:
+        rate, epochs = settings.learning_rate * decay.rate, min(settings.epochs, chosen(decay.epochs))
+        settings = settings.model_copy(update={"learning_rate": rate, "epochs": epochs})
 
     def fit_scales() -> None:
         for rows in rounded:
@@ -204,12 +239,12 @@ def _retrain(
         stage="retrain",
         forward=row_factored(small),
         evaluate=lambda: evaluate(_in(store, small), task.valid),
-        stop=(lambda _: False) if settings.schedule == "decay" else early_stop(chosen(settings.patience)),
+        stop=(lambda _: False) if decays else early_stop(chosen(settings.patience)),
         keep_best=True,
         look=fit_scales,
         same_steps=small.same_steps,
-        decays=settings.schedule == "decay",
-        table_rate=settings.table_rate,
+        decays=decays,
+        table_rate=decay.table_rate if decays else 1.0,
         place=int(bool(rounded)),
     )
     return fit(small, task, settings, plan, folder, watcher)

@@ -3,7 +3,7 @@
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -25,6 +25,18 @@ from fieldwise.train.randomness import randomness
 Device = Literal["auto", "cpu", "cuda"]
 
 
+class TrainedModel(Protocol):
+    """A model, and how long it was trained."""
+
+    @property
+    def model(self) -> CTRModel:
+        """The model."""
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of its training."""
+
+
 @dataclass(frozen=True, repr=False)
 class Task(Shown):
     """Training and validation rows, a base model, a seed, and optionally a starting model. No test rows.
@@ -39,6 +51,8 @@ class Task(Shown):
     seed: int = 0
     device: Device = "auto"
     start: CTRModel | None = None
+    start_epochs: int | None = None
+    """Epochs of the training of the starting model, if known."""
 
     def __post_init__(self) -> None:
         given: object = self.model
@@ -52,10 +66,14 @@ class Task(Shown):
         model = model if model is None or isinstance(model, Model) else model_class(model)()
         return cls(data.schema, data.train, data.valid, model or DCNv2(), seed, device)
 
-    def starting_from(self, model: CTRModel) -> "Task":
-        """A copy of the task with a starting model, such as `fw.pretrain(task).model`."""
-        check_trained(model, "fw.pretrain(task).model")
-        return replace(self, start=model)
+    def starting_from(self, start: "CTRModel | TrainedModel") -> "Task":
+        """A copy of the task with a starting model: the result of `fw.pretrain(task)`, or a model.
+
+        From the result, retraining knows how many epochs pretraining took (`Decay.epochs`).
+        """
+        model: Any = start if isinstance(start, CTRModel) else getattr(start, "model", start)
+        check_trained(model, "fw.pretrain(task)")
+        return replace(self, start=model, start_epochs=getattr(start, "epochs", None))
 
     def view(self) -> View:
         """The rows, the base model and the fields."""
@@ -77,13 +95,27 @@ class Task(Shown):
 
     @cached_property
     def left_out(self) -> frozenset[int]:
-        """Indices of the fields that the starting model does not read, where it has all of every other field."""
-        start, linear = self.start, self.model.linear(self.schema)
+        """Indices of the fields without columns in the starting model, where it has all columns of every other field.
+
+        Such a field may have first-order weights; every other field has them, if the model does.
+        """
+        start = self.start
         if not isinstance(start, HeadModel) or start.schema != self.schema:
             return frozenset()
-        gone = frozenset(j for j, name in enumerate(self.schema.names) if name not in start.needs)
-        same = start.layout == _less(self.model.layout(self.schema), gone)
-        return gone if same and start.linear == (_less(linear, gone) if linear else None) else frozenset()
+        full, gone = self.model.layout(self.schema), _empty(start.layout)
+        rest = self._first_order_left_out
+        same = start.layout == _less(full, gone) and rest <= gone and start.linear == self._linear_without(rest)
+        return gone if same else frozenset()
+
+    @property
+    def _first_order_left_out(self) -> frozenset[int]:
+        """Indices of the fields without first-order weights in the starting model, if it has any."""
+        linear = self.start.linear if isinstance(self.start, HeadModel) else None
+        return _empty(linear) if linear else frozenset()
+
+    def _linear_without(self, fields: frozenset[int]) -> Layout | None:
+        linear = self.model.linear(self.schema)
+        return _less(linear, fields) if linear else None
 
     @property
     def layout(self) -> Layout:
@@ -93,8 +125,7 @@ class Task(Shown):
     @property
     def linear(self) -> Layout | None:
         """The first-order weights of the full model, if it has them."""
-        linear = self.model.linear(self.schema)
-        return _less(linear, self.left_out) if linear else None
+        return self._linear_without(self._first_order_left_out & self.left_out)
 
     def bound(self, budget: Budget) -> Budget:
         """The budget of a task without some fields: percentages are of the model with all, and it is at most its size.
@@ -138,6 +169,11 @@ class Task(Shown):
     def starting_model(self) -> CTRModel:
         """A copy of the starting model, or a model with new random weights if there is none."""
         return self.new_model() if self.start is None else deepcopy(self.start).to(self.torch_device)
+
+
+def _empty(layout: Layout) -> frozenset[int]:
+    """Indices of the fields without columns."""
+    return frozenset(j for j, width in enumerate(layout.widths) if not width)
 
 
 def _less(layout: Layout, fields: frozenset[int]) -> Layout:
