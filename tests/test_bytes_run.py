@@ -19,10 +19,11 @@ from fieldwise.pipeline.settings import RunSettings
 from fieldwise.reports.run.headline import chosen, sentence, size
 from fieldwise.reports.run.page_data import run_data
 from fieldwise.reports.run.view import open_run
+from fieldwise.searches.total import typed_budget
 from fieldwise.train.evaluate import evaluate
 from tests.command_line import cli
 
-BUDGETS = ["12% bytes int8", "3000 bytes int4", "40% bytes int8 total"]
+BUDGETS = ["14% bytes auto", "3000 bytes int4", "40% bytes int8 total"]
 
 
 def settings(**changes: dict[str, Any]) -> RunSettings:
@@ -52,11 +53,11 @@ def tensor_bytes(folder: Path) -> int:
 
 @pytest.mark.parametrize("text", BUDGETS)
 def test_the_file_holds_what_the_budget_promises(finished: Path, text: str) -> None:
-    budget, data = Budget.parse(text), Dataset.open(finished / "dataset")
-    folder = finished / "seed-0" / "compact" / budget.slug
-    info, model = ModelInfo.read(folder), settings().model
+    data, model = Dataset.open(finished / "dataset"), settings().model
+    folder = finished / "seed-0" / "compact" / Budget.parse(text).slug
+    info, budget = ModelInfo.read(folder), typed_budget(model, data.schema, Budget.parse(text))
     layout, linear = model.layout(data.schema), model.linear(data.schema)
-    assert info.store == Store(budget.store)
+    assert info.store == Store(budget.kind)
     assert info.bytes is not None
     full = budget.full(layout, linear)
     if budget.total:
@@ -67,7 +68,7 @@ def test_the_file_holds_what_the_budget_promises(finished: Path, text: str) -> N
         return
     limit = budget.amount_of(full)
     assert tensor_bytes(folder) <= limit + info.bytes.dense
-    mask = json.loads((finished / "seed-0" / "search" / budget.slug / "mask.json").read_text())
+    mask = json.loads((finished / "seed-0" / "search" / Budget.parse(text).slug / "mask.json").read_text())
     first = [field["first_order"] for field in mask["fields"]]
     assert first == [field.first_order for field in info.fields]
     costs = budget.costs(layout, linear)
@@ -85,7 +86,9 @@ def test_records_and_reports_show_each_part(finished: Path) -> None:
         assert record.compact_bytes is not None
         assert record.full_bytes is not None
         assert record.compact_bytes.folder == sum(path.stat().st_size for path in folder.iterdir())
-        assert record.store == Budget.parse(record.budget).store
+        assert record.store == {"auto": "int8"}.get(
+            Budget.parse(record.budget).store, Budget.parse(record.budget).store
+        )
         assert list(record.full_stored) == ["float16", "int8", "int4"]
         assert record.full_stored["int8"].bytes.per_id < 0.3 * record.full_bytes.per_id
         data = Dataset.open(finished / "dataset")
@@ -125,7 +128,7 @@ def test_commands_read_stored_tables(finished: Path, tmp_path: Path) -> None:
 
 
 def test_a_store_that_the_budget_does_not_count_is_refused_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="budget of 12% bytes int8 counts int8"):
+    with pytest.raises(SettingsError, match="budget of 14% bytes int8 counts int8"):
         pipeline.run(settings(retrain={"store": "int4"}), tmp_path / "run")
     assert not (tmp_path / "run" / "seed-0").exists()
     with pytest.raises(BudgetError, match="cannot be met"):

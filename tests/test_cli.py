@@ -72,7 +72,10 @@ def test_a_flag_that_changes_the_method_drops_the_old_method_s_settings(tmp_path
         (["run", "--source", "plantd"], "Did you mean 'planted'?"),
         (["run", "--set", "model.hiden=[8]"], "[model] unknown 'hiden'. Did you mean 'hidden'?"),
         (["run", "--set", "modle.hidden=[8]"], "Did you mean 'model'?"),
-        (["run", "--set", "search.gate.etta=1"], "[search.gate] unknown 'etta'. Did you mean 'eta'?"),
+        (
+            ["run", "--set", "search.name=ham", "--set", "search.gate.etta=1"],
+            "[search.gate] unknown 'etta'. Did you mean 'eta'?",
+        ),
         (["run", "--set", "pretrain.epochs=0"], "greater than or equal to 1"),
         (["run", "--set", "nonsense"], "--set table.key=value"),
         (["run", "--device", "tpu"], "[run] device = 'tpu'"),

@@ -33,7 +33,7 @@ from tests.data import small_files
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXPORT = 'fw.export(small.model, "compact", data.encoder, found.mask)'
-SMALL = ["pretrain.epochs=1", "search.epochs=1", "retrain.epochs=1", "model.width=8", "run.device=cpu"]
+SMALL = ["pretrain.epochs=1", "retrain.epochs=1", "model.width=8", "run.device=cpu"]
 
 
 def blocks(language: str) -> list[str]:

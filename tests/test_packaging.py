@@ -17,7 +17,7 @@ import fieldwise
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-SMALL = "--set data.rows=2000 --set model.width=4 --set pretrain.epochs=1 --set search.epochs=1 --set retrain.epochs=1"
+SMALL = "--set data.rows=2000 --set model.width=4 --set pretrain.epochs=1 --set retrain.epochs=1"
 
 
 def done(command: list[str] | str, folder: Path, **environment: str) -> str:

@@ -148,3 +148,32 @@ def test_columns_and_parameters_do_not_count_first_order_weights(budget: Budget)
 def test_a_model_that_fits_whole_is_refused_as_before() -> None:
     with pytest.raises(BudgetError, match="above the full size of"):
         Budget.parse("50% bytes int8").limit(LAYOUT, LINEAR)
+
+
+@pytest.mark.parametrize(
+    ("text", "store"),
+    [
+        ("100% bytes auto", "float32"),
+        ("50% bytes auto", "float16"),
+        ("25% bytes auto", "int8"),
+        ("13% bytes auto", "int8"),
+        ("12.5% bytes auto", "int4"),
+        ("500 bytes auto", "int8"),
+        ("3 KB float16", "float16"),
+    ],
+)
+def test_a_type_is_chosen_for_a_bound(text: str, store: str) -> None:
+    layout = Schema.of(a=50, b=50).layout(8)  # 3,200 bytes in float32
+    budget = Budget.parse(text)
+    assert budget.typed(layout).store == store
+    if budget.store == "auto":
+        assert str(budget).endswith("auto")
+        assert Budget.parse(str(budget)) == budget
+        with pytest.raises(BudgetError, match="chooses the stored type"):
+            budget.limit(layout)
+
+
+def test_a_type_is_chosen_with_dense_layers_counted() -> None:
+    layout = Schema.of(a=50, b=50).layout(8)
+    assert Budget.parse("1000 bytes auto total").typed(layout, None, dense=4_800).store == "int4"
+    assert Budget.parse("1000 bytes auto").typed(layout, None, dense=4_800).store == "float16"

@@ -120,7 +120,7 @@ def test_lists_in_parquet_are_several_values(tmp_path: Path) -> None:
     lists = [None if i % 17 == 0 else draw.integers(0, 5, i % 4).tolist() for i in range(400)]
     table = pa.table({"tags": pa.array(lists, pa.list_(pa.int32())), "a": [i % 3 for i in range(400)],
                       "click": [i % 2 for i in range(400)]})  # fmt: skip
-    data = prepare(Frame(frame=table, label="click"), tmp_path / "x")
+    data = prepare(Frame(frame=table, label="click", tiers=0), tmp_path / "x")
     assert data.schema.lengths == (3, 1)
     assert set(data.vocabulary("tags").values.to_pylist()) == {0, 1, 2, 3, 4, None}
     assert sorted(map(tuple, data.encoder.encode(table).tolist())) == sorted(
@@ -210,7 +210,10 @@ def test_parquet_of_pandas_holds_an_index_that_is_no_field(tmp_path: Path) -> No
     table = pa.Table.from_pandas(frame)
     assert prepare(Frame(frame=table, label="click"), tmp_path / "y").schema.names == ("a",)
     frame.rename_axis("user").to_parquet(tmp_path / "b.parquet")  # a named index is a column of the file
-    assert prepare(Table(raw=tmp_path / "b.parquet", label="click"), tmp_path / "z").schema.names == ("a", "user")
+    assert prepare(Table(raw=tmp_path / "b.parquet", label="click", tiers=0), tmp_path / "z").schema.names == (
+        "a",
+        "user",
+    )
 
 
 @pytest.mark.parametrize(

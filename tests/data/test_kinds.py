@@ -161,7 +161,7 @@ KINDS = {"user": "category", "amount": "quantile", "at_hour": "hour", "at_weekda
 def kinds(folder: Path, **settings: Any) -> dict[str, str]:
     path = folder / "rows.csv"
     csv.write_csv(TABLE, path)
-    data = prepare(Table(raw=path, label="click", **settings), folder / "data")
+    data = prepare(Table(raw=path, label="click", tiers=0, **settings), folder / "data")
     return {field.name: field.rule.kind for field in data.encoder.fields}
 
 
@@ -193,7 +193,7 @@ def test_settings_win(settings: Any, changes: dict[str, str | None], tmp_path: P
 
 def test_a_field_of_a_time_never_takes_the_name_of_a_column(tmp_path: Path) -> None:
     table = TABLE.select(["at", "user", "click"]).append_column("at_hour", TABLE["amount"])
-    data = prepare(Frame(frame=table, label="click"), tmp_path / "a")
+    data = prepare(Frame(frame=table, label="click", tiers=0), tmp_path / "a")
     assert data.schema.names == ("at_hour_", "at_weekday", "user", "at_hour")
 
 
@@ -209,7 +209,7 @@ def test_rows_of_valid_and_test_have_no_influence(tmp_path: Path) -> None:
     table = TABLE.set_column(1, "user", pa.array(np.where(train, IDS, AMOUNTS))).append_column("split", split)
     from fieldwise.data.split import ColumnSplit
 
-    data = prepare(Frame(frame=table, label="click"), tmp_path / "a", ColumnSplit(column="split"))
+    data = prepare(Frame(frame=table, label="click", tiers=0), tmp_path / "a", ColumnSplit(column="split"))
     (user,) = [field for field in data.encoder.fields if field.name == "user"]
     assert user.rule.kind == "category"
     assert len(pc.unique(table["user"])) == 150
@@ -220,5 +220,5 @@ def test_kinds_of_a_sample_are_those_of_all_rows(tmp_path: Path, monkeypatch: py
     table = TABLE.append_column("pair", pa.array([f"p{i // 2 * 7919 % 10007}" for i in range(ROWS)]))
     pq.write_table(table, tmp_path / "rows.parquet")
     monkeypatch.setattr("fieldwise.data.kinds.sampling.SAMPLE", 2_000)
-    data = prepare(Table(raw=tmp_path / "rows.parquet", label="click"), tmp_path / "a")
+    data = prepare(Table(raw=tmp_path / "rows.parquet", label="click", tiers=0), tmp_path / "a")
     assert {field.name: field.rule.kind for field in data.encoder.fields} == {**KINDS, "pair": "category"}

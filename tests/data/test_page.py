@@ -52,7 +52,7 @@ def test_the_settings_file_runs(workplace: Path) -> None:
     assert [field.rule.kind for field in data.encoder.fields] == [
         "category", "category", "quantile", "quantile", "category", "hour",
     ]  # fmt: skip
-    few = {"run.dataset": "data/clicks", "pretrain.epochs": 1, "search.epochs": 1, "retrain.epochs": 1}
+    few = {"run.dataset": "data/clicks", "pretrain.epochs": 1, "retrain.epochs": 1}
     (record,) = run(settings(**few), Path("runs/clicks"))
     assert record.fields == list(FIELDS)
 

@@ -118,12 +118,12 @@ def test_a_file_without_a_header_is_recognized(tmp_path: Path) -> None:
 
 
 def test_names_that_differ_by_case_or_are_repeated_are_separate_fields(tmp_path: Path) -> None:
-    found = prepare(Table(raw=with_case(tmp_path), label="click"), tmp_path / "out")
+    found = prepare(Table(raw=with_case(tmp_path), label="click", tiers=0), tmp_path / "out")
     assert found.schema.names == ("price", "city", "visits", "Price", "CITY", "price_2")
     arrays = [pa.array(range(ROWS)) for _ in range(3)]
     pq.write_table(pa.Table.from_arrays([*arrays, pa.array([i % 2 for i in range(ROWS)])], ["a", "A", "a", "click"]),
                    tmp_path / "case.parquet")  # fmt: skip
-    data = prepare(Table(raw=tmp_path / "case.parquet", label="click"), tmp_path / "typed")
+    data = prepare(Table(raw=tmp_path / "case.parquet", label="click", tiers=0), tmp_path / "typed")
     assert data.schema.names == ("a", "A", "a_2")
     rows = RawRows(tmp_path / "case.parquet").batches(data.encoder.columns)
     assert data.encoder.encode(next(rows)).shape == (ROWS, 3)

@@ -28,10 +28,10 @@ from tests.data import small_files
 def source(request: pytest.FixtureRequest, movielens_zip: Path, tmp_path: Path) -> Source:
     """Every source with few rows."""
     small: dict[str, Source] = {
-        "avazu": Avazu(raw=small_files.avazu(tmp_path / "avazu.csv"), min_count=1),
-        "criteo": Criteo(raw=small_files.criteo(tmp_path / "criteo.txt"), min_count=1),
+        "avazu": Avazu(raw=small_files.avazu(tmp_path / "avazu.csv"), min_count=1, tiers=0),
+        "criteo": Criteo(raw=small_files.criteo(tmp_path / "criteo.txt"), min_count=1, tiers=0),
         "planted": Planted(rows=5_000),
-        "movielens-1m": MovieLens1M(raw=movielens_zip),
+        "movielens-1m": MovieLens1M(raw=movielens_zip, tiers=0),
         "table": Table(raw=small_files.awkward(tmp_path / "table.csv"), label="click", nulls=()),
     }
     found = small[request.param]
@@ -114,7 +114,7 @@ def test_planted_clicks_follow_the_planted_products() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_movielens_variants(movielens_zip: Path, tmp_path: Path, variant: Variant) -> None:
-    data = prepare(MovieLens1M(raw=movielens_zip, variant=variant), tmp_path / "a")
+    data = prepare(MovieLens1M(raw=movielens_zip, variant=variant, tiers=0), tmp_path / "a")
     assert data.schema.names == VARIANTS[variant]
     if "year" in data.schema.names:
         assert set(data.vocabulary("year").values.to_pylist()) <= {str(y) for y in range(1950, 2000)}
@@ -125,15 +125,15 @@ def test_movielens_variants(movielens_zip: Path, tmp_path: Path, variant: Varian
 def test_movielens_folder_and_zip_are_the_same(movielens_zip: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(movielens_zip) as archive:
         archive.extractall(tmp_path)
-    zipped = prepare(MovieLens1M(raw=movielens_zip), tmp_path / "a")
-    assert prepare(MovieLens1M(raw=tmp_path / "ml-1m"), tmp_path / "b").fingerprint == zipped.fingerprint
-    assert prepare(MovieLens1M(raw=tmp_path / "ml-1m"), tmp_path / "a").fingerprint == zipped.fingerprint
+    zipped = prepare(MovieLens1M(raw=movielens_zip, tiers=0), tmp_path / "a")
+    assert prepare(MovieLens1M(raw=tmp_path / "ml-1m", tiers=0), tmp_path / "b").fingerprint == zipped.fingerprint
+    assert prepare(MovieLens1M(raw=tmp_path / "ml-1m", tiers=0), tmp_path / "a").fingerprint == zipped.fingerprint
 
 
 def test_movielens_drops_rating_3(movielens_zip: Path) -> None:
     with zipfile.ZipFile(movielens_zip) as archive:
         ratings = [line.split("::")[2] for line in archive.read("ml-1m/ratings.dat").decode().splitlines()]
-    rows = MovieLens1M(raw=movielens_zip).open()
+    rows = MovieLens1M(raw=movielens_zip, tiers=0).open()
     table = pa.Table.from_batches(rows.batches())
     assert table.num_rows == len(ratings) - ratings.count("3") == rows.count
     assert sum(table["click"].to_pylist()) == ratings.count("4") + ratings.count("5")
@@ -179,7 +179,7 @@ def test_a_rule_that_says_one_thing_leaves_the_rest_to_the_source(tmp_path: Path
     assert {f.name: f.rule.min_count for f in data.encoder.fields if f.name in ("größe, cm", "few", "again")} == {
         "größe, cm": 2, "few": 3, "again": 4,
     }  # fmt: skip
-    plain = Table(raw=raw, label="click", fields={"größe, cm": Rule(kind="category")})
+    plain = Table(raw=raw, label="click", fields={"größe, cm": Rule(kind="category", tiers=0)})
     assert kinds(prepare(plain, tmp_path / "y"))["größe, cm"] == "category"
 
 
@@ -188,7 +188,7 @@ def test_a_rule_that_says_one_thing_leaves_criteo_s_and_avazu_s_kinds(tmp_path: 
     rule = next(f.rule for f in prepare(criteo, tmp_path / "x").encoder.fields if f.name == "I2")
     assert (rule.kind, rule.min_count) == ("log-squared", 2)
     fields = {"hour": Rule(min_count=2), "weekday": Rule(kind="category")}
-    avazu = Avazu(raw=small_files.avazu(tmp_path / "avazu.csv"), hour="parts", fields=fields)
+    avazu = Avazu(raw=small_files.avazu(tmp_path / "avazu.csv"), hour="parts", fields=fields, tiers=0)
     found = {f.name: f.rule for f in prepare(avazu, tmp_path / "y").encoder.fields}
     assert (found["hour"].kind, found["hour"].min_count) == ("hour", 2)
     assert (found["weekday"].kind, found["weekday"].column) == ("category", "hour")
@@ -221,7 +221,7 @@ def test_real_movielens_counts(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not (DATA / "criteo_sample.txt.gz").exists(), reason="set FIELDWISE_DATA to run this")
 def test_real_criteo_counts(tmp_path: Path) -> None:
-    data = prepare(Criteo(raw=DATA / "criteo_sample.txt.gz"), tmp_path / "a")
+    data = prepare(Criteo(raw=DATA / "criteo_sample.txt.gz", tiers=0), tmp_path / "a")
     assert data.info["rows"] == {"train": 42_744, "valid": 5_384, "test": 5_308}
     assert {name: split["clicks"] for name, split in data.info["splits"].items()} == {
         "train": 10_261, "valid": 1_299, "test": 1_246,
@@ -235,7 +235,7 @@ def test_real_criteo_counts(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not (DATA / "avazu_sample.csv.gz").exists(), reason="set FIELDWISE_DATA to run this")
 def test_real_avazu_counts(tmp_path: Path) -> None:
-    data = prepare(Avazu(raw=DATA / "avazu_sample.csv.gz"), tmp_path / "a")
+    data = prepare(Avazu(raw=DATA / "avazu_sample.csv.gz", tiers=0), tmp_path / "a")
     assert data.info["rows"] == {"train": 61_426, "valid": 7_720, "test": 7_588}
     assert {name: split["clicks"] for name, split in data.info["splits"].items()} == {
         "train": 10_429, "valid": 1_329, "test": 1_274,
@@ -244,6 +244,6 @@ def test_real_avazu_counts(tmp_path: Path) -> None:
         241, 8, 7, 470, 370, 15, 397, 36, 17, 41, 830, 1_254, 5, 5, 681, 7, 8, 301, 5, 58, 136, 53,
     )  # fmt: skip
     assert sum(data.info["rows"].values()) == 76_734
-    parts = prepare(Avazu(raw=DATA / "avazu_sample.csv.gz", hour="parts"), tmp_path / "b")
+    parts = prepare(Avazu(raw=DATA / "avazu_sample.csv.gz", hour="parts", tiers=0), tmp_path / "b")
     assert parts.schema.names[:3] == ("hour", "weekday", "weekend")
     assert parts.schema.cardinalities[:3] == (25, 8, 3)

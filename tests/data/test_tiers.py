@@ -49,7 +49,7 @@ def clicks(count: int = 4_000) -> pa.Table:
 
 
 def prepared(folder: Path, rows: pa.Table | None = None, **settings: Any) -> fw.Dataset:
-    given = {"fields": KINDS, "min_count": 1, **settings}
+    given = {"fields": KINDS, "min_count": 1, "tiers": 0, **settings}
     source = fw.data.Frame(frame=clicks() if rows is None else rows, label="click", **given)
     return fw.prepare(source, folder, fw.ColumnSplit(column="part"))
 
@@ -177,7 +177,7 @@ def test_a_field_s_own_setting_wins_and_small_fields_stay(tmp_path: Path) -> Non
 
 def test_a_folder_of_an_earlier_version_is_opened(plain: fw.Dataset) -> None:
     info = json.loads((plain.folder / "dataset.json").read_text())
-    assert info["made"]["source"].pop("tiers") is None
+    assert info["made"]["source"].pop("tiers") == 0
     (plain.folder / "dataset.json").write_text(json.dumps(info))
     assert prepared(plain.folder).fingerprint == plain.fingerprint
 
@@ -245,10 +245,19 @@ def test_settings_that_no_field_can_have_are_one_line(data: dict[str, Any], says
         RunSettings.parse({"data": {**TABLE, **data}})
 
 
-def test_tiers_are_off_by_default() -> None:
-    assert RunSettings.parse({"data": TABLE}).values()["data"].get("tiers") is None
-    assert RunSettings.parse({"preset": "paper", "data": TABLE}).values()["data"].get("tiers") is None
-    assert RunSettings.parse({"data": {**TABLE, "tiers": 0.25}}).values()["data"]["tiers"] == 0.25
+@pytest.mark.parametrize(
+    ("tables", "tiers"),
+    [
+        ({"data": TABLE}, 0.25),
+        ({"data": {**TABLE, "tiers": 0.1}}, 0.1),
+        ({"preset": "paper", "data": TABLE}, 0),
+        ({"preset": "paper", "data": {"name": "movielens-1m", "raw": "ml-1m.zip"}}, 0),
+        ({"preset": "paper", "data": {**TABLE, "tiers": 0.1}}, 0.1),
+        ({"data": {"name": "planted"}}, 0),
+    ],
+)
+def test_tiers_are_on_by_default_and_off_in_the_paper(tables: dict[str, Any], tiers: float) -> None:
+    assert RunSettings.parse(tables).values()["data"]["tiers"] == tiers
 
 
 @pytest.mark.parametrize(("name", "says"), [("tags", "several values per row"), ("price", "values of kind quantile")])

@@ -56,7 +56,7 @@ def rows_of(data: Dataset, split: str) -> list[int]:
 
 
 def by_time(raw: Path, out: Path, engine: Engine | None = None, **split: Any) -> Dataset:
-    source = Table(raw=raw, label="click", only=("row", "part"), fields={"row": Rule(kind="category")})
+    source = Table(raw=raw, label="click", only=("row", "part"), fields={"row": Rule(kind="category", tiers=0)})
     return prepare(source, out, TimeSplit(column="at", **split), engine=engine)
 
 
@@ -200,6 +200,8 @@ def test_duckdb_parses_every_text_as_arrow_does(form: str) -> None:
 def test_spark_splits_texts_as_duckdb_does(form: str, tmp_path: Path) -> None:
     texts = [WRITTEN[form](time) for time in TIMES]
     texts[7] = "unknown"
-    source = Table(raw=written(tmp_path, texts), label="click", only=("row",), fields={"row": Rule(kind="category")})
+    source = Table(
+        raw=written(tmp_path, texts), label="click", only=("row",), fields={"row": Rule(kind="category", tiers=0)}
+    )
     engines: list[Engine] = [DuckDB(), Spark(master="local[2]", memory=1024)]
     assert_same_dataset(source, tmp_path, engines, TimeSplit(column="at"))

@@ -57,13 +57,13 @@ def every(folder: Path, column: pa.Array) -> Source:
     """A Parquet file whose column becomes a field of every kind."""
     pq.write_table(table(column), folder / "raw.parquet")
     fields: dict[str, Rule] = {kind: Rule(column="t", kind=kind, width=3.6e9, bins=8) for kind in KINDS}
-    return Table(raw=folder / "raw.parquet", label="click", ignore=("t",), fields=fields)
+    return Table(raw=folder / "raw.parquet", label="click", ignore=("t",), fields=fields, tiers=0)
 
 
 def made(folder: Path, column: pa.Array, kind: Kind = "category") -> Dataset:
     """Prepares a Parquet file with this column."""
     pq.write_table(table(column), folder / "raw.parquet")
-    source = Table(raw=folder / "raw.parquet", label="click", fields={"t": Rule(kind=kind)})
+    source = Table(raw=folder / "raw.parquet", label="click", fields={"t": Rule(kind=kind)}, tiers=0)
     return prepare(source, folder / "data", ColumnSplit(column="part"))
 
 

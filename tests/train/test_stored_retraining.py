@@ -66,7 +66,8 @@ def test_a_rounded_training_follows_below_8_bits(small: tuple[Task, CTRModel], m
 
     def rounds(store: str, rounded: bool | None = None) -> bool:
         fitted.clear()
-        history = retrain(task, model, Retrain(store=Store.parse(store), rounded=rounded, patience=3, **QUICK)).history
+        settings = Retrain(store=Store.parse(store), rounded=rounded, patience=3, schedule="constant", **QUICK)
+        history = retrain(task, model, settings).history
         assert [epoch.epoch for epoch in history] == list(range(len(history)))
         assert (len(history) > QUICK["epochs"] + 1) == bool(fitted)
         return bool(fitted)

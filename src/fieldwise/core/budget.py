@@ -10,21 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from fieldwise.core.automatic import AUTO, Auto
 from fieldwise.core.errors import BudgetError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.core.store import KINDS, Kind, Store
 
+LEAST: Final[dict[Kind, float]] = {"float32": 1 / 2, "float16": 1 / 4, "int8": 1 / 8}
+"""For `auto`: the type of a bound above this fraction of the full model in float32; int4 for the others."""
 Unit = Literal["columns", "parameters", "bytes"]
 _SCALES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _TEXT: Final = re.compile(
     r"(?P<amount>-?[\d_]*\.?\d+(?:e-?\d+)?)\s*(?P<percent>%)?\s*(?P<scale>(?:[kmg]i?)?)(?P<b>b?)"
-    r"(?:\s*(?P<unit>columns?|parameters?|params?|bytes?))?(?:\s+(?P<store>b?float\d+|int\d+)(?P<row>\s+row)?)?(?:\s+(?P<total>total))?"
+    r"(?:\s*(?P<unit>columns?|parameters?|params?|bytes?))?(?:\s+(?P<store>b?float\d+|int\d+|auto)(?P<row>\s+row)?)?(?:\s+(?P<total>total))?"
     r"(?:\s+align\s+(?P<align>\d+))?",
     re.IGNORECASE,
 )
 _FORMS: Final = (
-    "28 columns, 27k parameters, 25%, 25% columns, 512 KiB, 54 KB int8, 3% bytes int4, 1 MB int8 total, 25% align 4"
+    "28 columns, 27k parameters, 25%, 25% columns, 512 KiB, 54 KB int8, 3% bytes auto, 1 MB int8 total, 25% align 4"
 )
 
 
@@ -41,8 +44,9 @@ class Budget:
     unit: Unit = "columns"
     share: bool = False
     """Whether `amount` is a percentage of the full size."""
-    store: Kind = "float32"
-    """The stored type of each number, with one scale per column for integers; only bytes depend on it."""
+    store: Kind | Auto = "float32"
+    """The stored type of each number, with one scale per column for integers; only bytes depend on it. auto: the type
+    that a run chooses for the bound (`typed`)."""
     align: int = 1
     """Widths are multiples of this; a field may also keep its full width, multiple or not."""
     total: bool = False
@@ -53,8 +57,8 @@ class Budget:
     def __post_init__(self) -> None:
         if self.unit not in get_args(Unit):
             raise BudgetError(f"Budget unit '{self.unit}'. Choose from: {', '.join(get_args(Unit))}.")
-        if self.store not in KINDS:
-            raise BudgetError(f"Budget store '{self.store}'. Choose from: {', '.join(KINDS)}.")
+        if self.store not in (*KINDS, AUTO):
+            raise BudgetError(f"Budget store '{self.store}'. Choose from: {', '.join(KINDS)}, auto.")
         if self.unit != "bytes" and (self.store != "float32" or self.total):
             what = "total" if self.total else self.store
             raise BudgetError(f"Budget of {self.unit} with '{what}'. Only bytes depend on it. Write bytes, or drop it.")
@@ -80,7 +84,7 @@ class Budget:
         return cls(amount, "parameters")
 
     @classmethod
-    def bytes(cls, amount: int, store: Kind = "float32", total: bool = False) -> "Budget":
+    def bytes(cls, amount: int, store: Kind | Auto = "float32", total: bool = False) -> "Budget":
         """At most `amount` bytes of tables and first-order weights, each number stored as `store`.
 
         With `total`, dense layers count too.
@@ -114,7 +118,7 @@ class Budget:
             unit = "parameters"
         else:
             unit = "columns"
-        store = cast(Kind, (found["store"] or "float32").lower())
+        store = cast(Kind | Auto, (found["store"] or "float32").lower())
         return cls(round(amount, 9), unit, share, store, int(found["align"] or 1), bool(found["total"]))
 
     def __repr__(self) -> str:
@@ -132,6 +136,16 @@ class Budget:
         """The budget as a folder name."""
         return str(self).replace("%", "pct").replace(" ", "-")
 
+    @property
+    def kind(self) -> Kind:
+        """The stored type; refuses auto, for which `typed` chooses one."""
+        if self.store == AUTO:
+            raise BudgetError(
+                f"Budget of {self}: only a run or a search of the library's models chooses the stored type. Write it, "
+                f"one of: {', '.join(KINDS)}."
+            )
+        return self.store
+
     def counted(self, linear: Layout | None) -> Layout | None:
         """The first-order weights that the budget counts: each is one more column, which a search may drop."""
         return linear if self.unit == "bytes" and linear and linear.columns else None
@@ -144,12 +158,25 @@ class Budget:
             return layout.rows
         first = self.counted(linear)
         rows = layout.rows if first is None else np.concatenate([layout.rows, first.rows])
-        store = Store(self.store)
+        store = Store(self.kind)
         return np.asarray([store.column(int(count)) for count in rows], dtype=np.int64)
 
     def full(self, layout: Layout, linear: Layout | None = None) -> int:
         """The size that a percentage is of; bytes are those of float32."""
         return int((replace(self, store="float32") if self.unit == "bytes" else self).costs(layout, linear).sum())
+
+    def typed(self, layout: Layout, linear: Layout | None = None, dense: int = 0) -> "Budget":
+        """The budget with a stored type in place of auto: the one of most bits that can be best at the bound.
+
+        At equal bytes, more numbers of fewer bits are better down to int4 (docs/results/bytes.md). `dense` are the
+        bytes of the full model's dense layers, for a budget that counts them.
+        """
+        if self.store != AUTO:
+            return self
+        full = self.full(layout, linear) + (dense if self.total else 0)
+        amount = self.amount_of(full)
+        store = next((kind for kind, least in LEAST.items() if amount > least * full), "int4")
+        return replace(self, store=cast(Kind, store))
 
     def amount_of(self, full: int) -> int:
         """The bound as an integer, where the full model has this size."""

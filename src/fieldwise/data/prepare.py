@@ -127,7 +127,9 @@ def _temporary(work: Path) -> Iterator[None]:
 
 def _reopen(out: Path, made: dict[str, Any]) -> Dataset:
     dataset = Dataset.open(out)
-    changed = differing(dataset.info["made"], made)
+    before = dataset.info["made"]
+    source = {**before["source"], "tiers": before["source"].get("tiers") or 0.0}  # earlier versions wrote none
+    changed = differing({**before, "source": source}, made)
     if changed:
         raise DataError(
             f"Dataset '{out}' was made with other settings: {'; '.join(changed)}. "

@@ -27,7 +27,8 @@ from fieldwise.models.model import Model
 from fieldwise.pipeline.estimator_rows import is_frame, labeled, split_rows, table_of, varying
 from fieldwise.searches import DEFAULT, SEARCHES
 from fieldwise.searches.search import Search, search
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.searches.total import tables_budget, typed_budget
+from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain, stored_for
 from fieldwise.train.task import Device, Task
 
 try:
@@ -171,14 +172,16 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The retrained compact model, and its mask; refuses a wrong budget or search before any training."""
         watcher, budget = self.watcher or Watcher(), Budget.parse(self.budget)
         method = self._named("search", SEARCHES, self.search, DEFAULT)
-        budget.limit(task.layout)
+        tables_budget(task.model, task.schema, budget)
+        settings = self._stage("retrain", Retrain) or Retrain()
+        settings = stored_for(settings, typed_budget(task.model, task.schema, budget))
         watcher.begin("pretrain", done=False)
         full = pretrain(task, self._stage("pretrain", Pretrain), watcher=watcher)
         task = task.starting_from(full)
         watcher.begin(f"search {budget}", done=False)
         found = search(task, method, budget, watcher=watcher)
         watcher.begin("retrain", done=False)
-        return retrain(task, found.model, self._stage("retrain", Retrain), watcher=watcher).model, found.mask
+        return retrain(task, found.model, settings, watcher=watcher).model, found.mask
 
     def _stage(self, name: str, cls: type[S]) -> S | None:
         """Settings of a training, from an object or a dict."""

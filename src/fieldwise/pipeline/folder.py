@@ -20,7 +20,7 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.models.stored import check_store
 from fieldwise.pipeline.settings import Run, RunSettings
-from fieldwise.searches.total import tables_budget
+from fieldwise.searches.total import tables_budget, typed_budget
 from fieldwise.train.room import check_room
 from fieldwise.train.stages import stored_for
 from fieldwise.train.task import choose_device
@@ -88,7 +88,8 @@ def check_stages(job: Job, data: Dataset) -> None:
     settings = job.settings
     for budget in settings.run.budgets:
         tables_budget(settings.model, data.schema, budget)
-        check_store(settings.model, stored_for(settings.retrain, budget).store)
+        typed = typed_budget(settings.model, data.schema, budget)
+        check_store(settings.model, stored_for(settings.retrain, typed).store)
     for folder, values in job.stages(data):
         if (folder / "stage.json").exists():
             agree(folder, values)

@@ -31,6 +31,7 @@ from fieldwise.processes.ranks import current
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import SearchResult
 from fieldwise.searches.search import search as search_columns
+from fieldwise.searches.total import typed_budget
 from fieldwise.train.evaluate import evaluate, metrics, predictions
 from fieldwise.train.memory import forget_peak, peak_memory
 from fieldwise.train.stages import Trained, stored_for
@@ -74,7 +75,7 @@ class SeedRun:
         if self._begin(folder, values, f"retrain {budget}, seed {self._seed}"):
             forget_peak()
             start = current().from_first(lambda: self._searched(searched, budget))
-            settings = stored_for(job.settings.retrain, budget)
+            settings = stored_for(job.settings.retrain, typed_budget(job.settings.model, self._data.schema, budget))
             trained = retrain_model(self._start, start, settings, folder / "checkpoint", job.watcher)
             tested = self._tested(trained.model)
             current().from_first(lambda: self._write_retrained(budget, trained, tested, folder))
@@ -104,8 +105,10 @@ class SeedRun:
     @cached_property
     def _start(self) -> Task:
         """The task from the full model on."""
-        record = read_record(StageRecord, self._job.pretrain_folder(self._seed) / "record.json")
-        return self._task.starting_from(Trained(self._full, record.history))
+        full = self._full  # refuses a pretraining that is not complete
+        path = self._job.pretrain_folder(self._seed) / "record.json"
+        record = current().from_first(lambda: read_record(StageRecord, path))
+        return self._task.starting_from(Trained(full, record.history))
 
     @cached_property
     def _full(self) -> CTRModel:
@@ -227,5 +230,5 @@ def _stage_record(trained: Trained[CTRModel | StoredModel]) -> StageRecord:
 def _write_traces(result: SearchResult, folder: Path) -> None:
     for place, trace in enumerate(result.traces):
         with replacing(folder / f"trace-{place}.safetensors") as work:
-            about = {"limit": str(trace.limit), "every": str(trace.every)}
+            about = {"limit": str(trace.limit), "every": str(trace.every), "store": result.budget.store}
             save_file(trace.tensors(), work, metadata=about)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, Field
 
+from fieldwise.core.automatic import AUTO
 from fieldwise.core.budget import Budget, BudgetText
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.registry import Trusted, name_of, resolve, unknown
@@ -144,7 +145,8 @@ def _of_factory(settings: RunSettings) -> list[str]:
 
 
 def _check_stored(model: Model, retrain: Retrain, budget: Budget) -> None:
-    check_store(model, stored_for(retrain, budget).store)
+    if budget.store != AUTO:  # chosen when the rows are known
+        check_store(model, stored_for(retrain, budget).store)
 
 
 def _problem(check: Callable[..., None], *given: Any) -> str:
@@ -205,6 +207,7 @@ class _Reader:
 
     def named(self, name: str, base: type[T], table: Mapping[str, str], default: str) -> T:
         inner = self._inner(name)
+        unnamed, known = inner and "name" not in inner, len(self.problems)
         try:
             cls = resolve(name, table, str(inner.pop("name", default)), self._trusted)
         except SettingsError as error:
@@ -213,7 +216,11 @@ class _Reader:
         if not issubclass(cls, base):
             self.problems.append(f"[{name}] '{cls.__name__}' is no {base.__name__}. Choose from: {', '.join(table)}.")
             return cast(T, None)
-        return self._read(name, cls, inner)
+        found = self._read(name, cls, inner)
+        if unnamed:  # the keys may be those of another
+            here = f" It has no name, so it is '{default}'; [{name}] name chooses another."
+            self.problems[known:] = [problem + here for problem in self.problems[known:]]
+        return found
 
     def model(self) -> Model:
         """The settings of `[model]`, whose name may be that of a user's factory."""

@@ -28,6 +28,7 @@ from fieldwise.models.model import CTRModel
 from fieldwise.processes.ranks import current
 from fieldwise.processes.streams import shared
 from fieldwise.searches.search import SearchResult, finish
+from fieldwise.searches.total import typed_budget
 from fieldwise.searches.trace import Trace
 from fieldwise.searches.trained import TrainedSearch
 from fieldwise.tables.row_factored import row_factored
@@ -58,7 +59,7 @@ class Gated(TrainedSearch):
         mask = Mask.all(model.layout)
         done: list[Stage] = []
         for place, bound in enumerate((*self.stages, budget)):
-            target = task.bound(replace(bound, align=budget.align))
+            target = task.bound(replace(typed_budget(task.model, task.schema, bound), align=budget.align))
             target = target.fixed(mask.full, task.linear).within(model.layout, model.linear)
             stage = Stage(self, task, model, mask, target, place)
             stage.run(folder / f"stage-{place}" if folder else None, watcher)

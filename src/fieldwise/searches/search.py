@@ -17,7 +17,7 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
 from fieldwise.models.factory import Factory
 from fieldwise.models.model import CTRModel, Model
-from fieldwise.searches.total import tables_budget
+from fieldwise.searches.total import tables_budget, typed_budget
 from fieldwise.searches.trace import Trace
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.task import Task
@@ -123,7 +123,7 @@ def search(
             f"[search] {type(settings).__name__} needs pretrained weights, and this task has no model to start from. "
             "Allowed: a task with a starting model. Pass task.starting_from(fw.pretrain(task))."
         )
-    budget = Budget.parse(budget)
+    budget = typed_budget(task.model, task.schema, Budget.parse(budget))
     check_network(settings, task.model)
     bound = task.bound(tables_budget(task.model, task.schema, budget))  # raises before any work if it cannot be met
     found = settings.fitted(*task.counts).run(task, bound, folder, watcher)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fieldwise.core.automatic import AUTO
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import BudgetError
 from fieldwise.core.mask import Mask
@@ -21,6 +22,7 @@ def tables_budget(model: Model, schema: Schema, budget: Budget) -> Budget:
     With `total`, dense layers leave the tables a limit that depends on the kept columns. It is first estimated with
     equal widths, by bisection; `select` then bisects again, with the dense layers of the columns that it keeps.
     """
+    budget = typed_budget(model, schema, budget)
     layout, linear = model.layout(schema), model.linear(schema)
     if not budget.total:
         budget.limit(layout, linear)
@@ -46,6 +48,16 @@ def tables_budget(model: Model, schema: Schema, budget: Budget) -> Budget:
             "included. Choose another budget, or leave 'total' out."
         )
     return replace(bound, amount=int(budget.costs(even.layout, even.linear).sum()))
+
+
+def typed_budget(model: Model, schema: Schema, budget: Budget) -> Budget:
+    """The budget with the stored type that it is to have for this model."""
+    if budget.store != AUTO:
+        return budget
+    if not isinstance(model, OwnModel):
+        return replace(budget, store="float32")  # a factory's tables are not stored in other types
+    layout = model.layout(schema)
+    return budget.typed(layout, model.linear(schema), dense_bytes(model, layout) if budget.total else 0)
 
 
 def dense_bytes(model: OwnModel, layout: Layout) -> int:

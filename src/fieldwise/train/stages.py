@@ -262,7 +262,7 @@ def stored_for(settings: Retrain, budget: Budget) -> Retrain:
     """The settings with the store that the budget counts; refuses another."""
     if budget.unit != "bytes":
         return settings
-    counts = Store(budget.store)
+    counts = Store(budget.kind)
     if settings.store is not None and settings.store != counts:
         raise SettingsError(
             f"[retrain] store = '{settings.store}', but the budget of {budget} counts {counts}. They must be equal. "

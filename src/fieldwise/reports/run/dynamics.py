@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from fieldwise.core.automatic import AUTO
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import FieldwiseError, RunError
 from fieldwise.core.mask import Mask
@@ -68,7 +69,8 @@ def _part(path: Path, mask: Mask, bound: str) -> Part:
     owners = mask.full.owners[arrays["columns"]]
     layout = Layout(mask.full.schema, tuple(int(n) for n in np.bincount(owners, minlength=len(mask.full.schema))))
     given = Budget.parse(bound)
-    budget = Budget(int(about["limit"]), given.unit, store=given.store)
+    store = about.get("store", given.store) if given.store == AUTO else given.store
+    budget = Budget(int(about["limit"]), given.unit, store=store)
     return Part(mask, layout, budget, int(about["every"]), arrays)
 
 
