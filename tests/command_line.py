@@ -16,7 +16,7 @@ from unittest.mock import patch
 from fieldwise.cli import main
 
 FAST = [
-    "--set", "data.rows=4000", "--set", "model.width=4", "--set", "pretrain.epochs=2", "--set", "search.name=ham",
+    "--set", "data.rows=4000", "--set", "model.width=4", "--set", "pretrain.epochs=2", "--search", "ham",
     "--set", "search.epochs=2", "--set", "retrain.epochs=2", "--device", "cpu",
 ]  # fmt: skip
 """Flags of a run on planted data that takes seconds."""

@@ -31,7 +31,7 @@ def test_the_command_line_starts_without_torch_and_lists_everything() -> None:
 
 
 def test_a_run_from_flags_prints_its_tables_and_goes_on(tmp_path: Path) -> None:
-    result = cli("run", "--out", tmp_path / "r", "--budget", "8", "--search", "sam", "--model", "fm", *FAST)
+    result = cli("run", *FAST, "--out", tmp_path / "r", "--budget", "8", "--search", "sam", "--model", "fm")
     assert result.returncode == 0, result.stderr
     for word in ("field", "cardinality", "width before", "width after", "parameters saved", "test AUC", "log loss"):
         assert word in result.stdout
@@ -49,7 +49,7 @@ def test_a_run_from_flags_prints_its_tables_and_goes_on(tmp_path: Path) -> None:
 def test_a_flag_that_changes_the_method_drops_the_old_method_s_settings(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text('[search]\nname = "ham"\npatience = 1\n[run]\nbudgets = ["8"]\n')
-    result = cli("run", file, "--out", tmp_path / "r", "--search", "random", "--set", "search.x=1", *FAST)
+    result = cli("run", file, *FAST, "--out", tmp_path / "r", "--search", "random", "--set", "search.x=1")
     assert "patience" not in result.stderr
     assert "[search] unknown 'x'" in result.stderr
 
