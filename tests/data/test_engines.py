@@ -48,7 +48,8 @@ def test_spark_and_duckdb_make_the_same_dataset_of_awkward_rows(tmp_path: Path) 
     source = Table(
         raw=small_files.awkward(tmp_path / "a.csv"), label="click", min_count=3, ignore=("part", "few"), fields=rules()
     )
-    assert_same_dataset(source, tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024)])
+    assert_same_dataset(source, tmp_path, [DuckDB(), Spark(master="local[2]", memory=1024, shard_rows=700)])
+    assert len(Dataset.open(tmp_path / "out-1").shards) >= 3  # written by executors
 
 
 @spark

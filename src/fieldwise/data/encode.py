@@ -100,6 +100,8 @@ def encode(staged: StagedFields, encoding: Encoding, progress: Progress) -> tupl
         progress("encode rows", seen, total)
 
     made = list(chain.from_iterable(staged.each(encoding, staged.parts(), done)))
+    if seen < total:  # other processes do not tell
+        progress("encode rows", total, total)
     counts = {name: Counts(len(encoding.encoder.schema)) for name in SPLITS}
     unparsed = {name: Unparsed(encoding.encoder.fields) for name in SPLITS}
     for one in made:

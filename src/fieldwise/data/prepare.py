@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,7 +123,16 @@ def _temporary(work: Path) -> Iterator[None]:
         with writing(work.parent, advice):
             yield
     finally:
+        _remove(work)
+
+
+def _remove(work: Path) -> None:
+    """Removes the work folder; waits for processes of an engine that was stopped and that still write into it."""
+    for _ in range(50):
         shutil.rmtree(work, ignore_errors=True)
+        if not work.exists():
+            return
+        time.sleep(0.1)
 
 
 def _reopen(out: Path, made: dict[str, Any]) -> Dataset:

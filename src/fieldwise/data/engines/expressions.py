@@ -43,7 +43,8 @@ class EngineRows:
 
     def __init__(self, session: Session, plan: Preparation) -> None:
         self._session, self._work = session, plan.work
-        self._folders: list[Path] = []
+        self.folders: list[Path] = []
+        """Folders of Parquet files with all rows, in order."""
         self._sources: list[ir.Table] = []
         self._every, self._passes = plan.every, 0
         files = plan.rows if isinstance(plan.rows, Files) else spool(plan.rows, plan.work)
@@ -54,16 +55,16 @@ class EngineRows:
             shown |= part.shown
             table = session.read(part)
             split, self.untimed = split_index(table, part, index, plan, session)
-            self._folders.append(plan.work / f"rows-{index}")
+            self.folders.append(plan.work / f"rows-{index}")
             self._sources.append(rows := _select(table, part, plan, split))
             if plan.every > 1:  # filtered before anything is computed from the rows
                 rows = _select(table.filter(table[ROW] % plan.every == 0), part, plan, split)
-            session.write(rows, self._folders[-1], ordered=True)
+            session.write(rows, self.folders[-1], ordered=True)
         self.skipped = self._check_bad_rows(files, shown)
         found = self._count(SPLIT)
         self.rows = [found.get(i, 0) for i in range(3)]
         few = sum(found.values()) <= MAX_LOCAL_ROWS
-        self._local = LocalCounts(self._folders, len(plan.rules)) if few else None
+        self._local = LocalCounts(self.folders, len(plan.rules)) if few else None
         self.labels: dict[str | None, int] = self._count(LABEL)
         if isinstance(plan.split, ColumnSplit):
             check_assigned(sum(found.values()) - sum(self.rows), plan.split)
@@ -90,7 +91,7 @@ class EngineRows:
 
     def batches(self, parsed: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
         """Yields all rows in order."""
-        for folder in self._folders:
+        for folder in self.folders:
             yield from read_batches(folder, [field(index) for index in parsed])
 
     def parts(self, parsed: Sequence[int] = ()) -> Sequence[Part]:
@@ -103,11 +104,11 @@ class EngineRows:
 
     def sample(self, every: int) -> pa.Table:
         """Returns every n-th row of each split's files."""
-        return pa.concat_tables(every_nth(read_batches(folder), every) for folder in self._folders)
+        return pa.concat_tables(every_nth(read_batches(folder), every) for folder in self.folders)
 
     def totals(self, indices: Sequence[int], min_count: int) -> dict[int, Totals]:
         """Counts values with one query per field; reads the source once more if only some of its rows are staged."""
-        folders = self._folders
+        folders = self.folders
         if self._every > 1 and indices:
             self._passes += 1
             folders = [self._work / f"all-{self._passes}-{index}" for index in range(len(self._sources))]
@@ -140,7 +141,7 @@ class EngineRows:
 
     def _scan(self, *columns: str) -> ir.Table:
         """Returns some columns of all rows; the cost of an expression grows with the columns of its table."""
-        tables = [self._session.scan(folder, columns) for folder in self._folders]
+        tables = [self._session.scan(folder, columns) for folder in self.folders]
         return tables[0] if len(tables) == 1 else ibis.union(*tables)
 
     def _execute(self, rows: ir.Table, name: str) -> pa.Table:

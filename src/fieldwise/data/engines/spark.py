@@ -1,6 +1,10 @@
 """Engine Spark, for data larger than one machine: the same expressions, in local mode or on a cluster."""
 
-from collections.abc import Sequence
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlparse
@@ -9,6 +13,7 @@ from fieldwise.core.errors import DataError
 from fieldwise.core.hints import either
 from fieldwise.data.engines.columns import column
 from fieldwise.data.engines.engine import Engine, Preparation, Staged
+from fieldwise.data.engines.executors import cause, stopping, telling
 from fieldwise.data.engines.session import ROW, BadRow
 from fieldwise.data.files import line_of
 from fieldwise.data.source import Files
@@ -34,17 +39,21 @@ class Spark(Engine):
         try:
             import pyspark  # noqa: F401
 
-            from fieldwise.data.engines.expressions import EngineRows
+            from fieldwise.data.engines.spark_rows import SparkRows, check_folder
         except ImportError as error:
             raise DataError(
                 f"Engine 'spark' is not installed ({error}). Run: pip install 'fieldwise[spark]'."
             ) from error
-        return EngineRows(_Session(self), plan)
+        session = _Session(self)
+        if not re.fullmatch(r"local(\[.*\])?", self.master):  # else executors are threads of one machine
+            check_folder(session.spark, plan.work)
+        return SparkRows(session, plan)
 
 
 class _Session:
     def __init__(self, engine: Spark) -> None:
         import ibis
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
@@ -53,6 +62,7 @@ class _Session:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
             "spark.sql.csv.parser.columnPruning.enabled": "false",  # otherwise rows with too few columns are accepted
+            "spark.log.level": "FATAL",  # errors are told in one line
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
         }
@@ -62,14 +72,14 @@ class _Session:
         for key, value in settings.items():
             builder = builder.config(key, value)
         try:
-            self._spark = builder.getOrCreate()
-        except (PySparkException, OSError) as error:
+            with _this_python():
+                self.spark = builder.getOrCreate()
+        except (PySparkException, Py4JError, OSError) as error:
             raise DataError(
-                f"Spark does not start ({error}). Needs Java 17 and a reachable master. Check JAVA_HOME "
+                f"Spark does not start ({cause(error)}). Needs Java 17 and a reachable master. Check JAVA_HOME "
                 f"and {either('--master', 'fw.Spark(master=...)')}."
             ) from error
-        self._spark.sparkContext.setLogLevel("ERROR")
-        self._con = ibis.pyspark.connect(self._spark)
+        self._con = ibis.pyspark.connect(self.spark)
         self._views = 0
         self._written: dict[Path, Any] = {}
         self._bad: list[tuple[str, Any]] = []
@@ -80,7 +90,7 @@ class _Session:
         return self._view(_numbered(frame, files))
 
     def _parquet(self, files: Files) -> Any:
-        frame = self._spark.read.parquet(*map(str, files.paths))
+        frame = self.spark.read.parquet(*map(str, files.paths))
         places = {name: index for index, name in enumerate(files.stored or files.columns)}
         return frame.toDF(*(column(places[name]) for name in frame.columns))
 
@@ -88,12 +98,13 @@ class _Session:
         """Writes a folder of files, ordered by name."""
         if ROW in rows.columns:
             rows = rows.order_by(ROW).drop(ROW)
-        self._con.to_parquet_dir(rows, str(folder))
+        with telling(folder), stopping(self.spark):
+            self._con.to_parquet_dir(rows, str(folder))
 
     def scan(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
         """Returns some columns of what `write` wrote."""
         if folder not in self._written:
-            self._written[folder] = self._spark.read.parquet(str(folder))
+            self._written[folder] = self.spark.read.parquet(str(folder))
         return self._view(self._written[folder].select(*columns))
 
     def bad_rows(self) -> tuple[int, BadRow | None]:
@@ -111,7 +122,7 @@ class _Session:
         """Records lines that are not UTF-8, which the CSV reader would change silently; returns whether any exist."""
         from pyspark.sql import functions as sql
 
-        lines = self._spark.read.text([str(path) for path in files.paths])
+        lines = self.spark.read.text([str(path) for path in files.paths])
         invalid = lines.filter(~sql.is_valid_utf8("value")).select(sql.col("value").alias(_BAD))
         if invalid.isEmpty():
             return False
@@ -124,7 +135,7 @@ class _Session:
 
         quote = '"' if files.quoted else ""
         names = [column(index) for index in range(len(files.columns))]
-        frame = self._spark.read.csv(
+        frame = self.spark.read.csv(
             [str(path) for path in files.paths],
             schema=StructType([StructField(name, StringType()) for name in (*names, _BAD)]),
             sep=files.delimiter,
@@ -153,6 +164,19 @@ class _Session:
         name = f"fieldwise_{id(self)}_{self._views}"
         frame.createOrReplaceTempView(name)
         return self._con.table(name)
+
+
+@contextmanager
+def _this_python() -> Iterator[None]:
+    """Lets executors run this interpreter, which has this library, unless PYSPARK_PYTHON names another."""
+    if "PYSPARK_PYTHON" in os.environ:
+        yield
+        return
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_PYTHON"]
 
 
 def _numbered(frame: Any, files: Files) -> Any:

@@ -39,21 +39,33 @@ def read_batches(
     folder: Path, repeated: Sequence[str] = (), columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of Parquet files in order; columns of `repeated` text become dictionary arrays."""
-    for path in sorted(folder.glob("*.parquet")):
-        flat = {column.name for column in pq.read_schema(path) if not pa.types.is_nested(column.type)}
-        repeated = [name for name in repeated if name in flat]
-        # pre_buffer would keep all data in memory until the last row; a buffer size reads columns in chunks
-        with pq.ParquetFile(path, read_dictionary=repeated, pre_buffer=False, buffer_size=1 << 20) as file:
-            first = next(file.iter_batches(2048, columns=columns), None)
-            if first is not None:
-                width = max(1, first.nbytes // len(first))
-                yield from file.iter_batches(max(1, min(BATCH, BATCH_BYTES // width)), columns=columns)
+    for path in parquet_files(folder):
+        yield from read_file(path, repeated, columns)
 
 
-def every_nth(batches: Iterable[pa.RecordBatch], every: int) -> pa.Table:
-    """Returns every n-th row of batches, the first included."""
+def parquet_files(folder: Path) -> list[Path]:
+    """Returns the files that an engine wrote, in the order of their rows."""
+    return sorted(folder.glob("*.parquet"))
+
+
+def read_file(
+    path: Path, repeated: Sequence[str] = (), columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a Parquet file in order; columns of `repeated` text become dictionary arrays."""
+    flat = {column.name for column in pq.read_schema(path) if not pa.types.is_nested(column.type)}
+    repeated = [name for name in repeated if name in flat]
+    # pre_buffer would keep all data in memory until the last row; a buffer size reads columns in chunks
+    with pq.ParquetFile(path, read_dictionary=repeated, pre_buffer=False, buffer_size=1 << 20) as file:
+        first = next(file.iter_batches(2048, columns=columns), None)
+        if first is not None:
+            width = max(1, first.nbytes // len(first))
+            yield from file.iter_batches(max(1, min(BATCH, BATCH_BYTES // width)), columns=columns)
+
+
+def every_nth(batches: Iterable[pa.RecordBatch], every: int, before: int = 0) -> pa.Table:
+    """Returns every n-th row of batches, counted from the first of the `before` rows that precede them."""
     taken: list[pa.RecordBatch] = []
-    done = 0
+    done = before
     for batch in batches:
         taken.append(batch if every == 1 else batch.take(pa.array(np.arange(-done % every, len(batch), every))))
         done += len(batch)
