@@ -7,7 +7,8 @@ Each preparation is a separate process on rows shaped like Criteo's (benchmarks/
 the Python driver, of the JVM and of the Python workers of the executors is sampled every 50 ms; in local mode the JVM
 holds the executors too. Mapped pages of files are counted apart, since the system drops them when it needs memory.
 
-`--formats` compares arrays with Parquet for the shards: a write, a scan in order, and shuffled batches of 2,048 rows.
+`--formats` compares arrays with Parquet for the shards: a write, a scan in order, and shuffled batches of 2,048 rows;
+and batches gathered from several shards. Times are the best of three, of 100 for one batch.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -137,22 +139,25 @@ def formats(folder: Path, rows: int, places: int = 39) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from fieldwise.data.sharded import ShardedArray
+
     draw = np.random.default_rng(0)
     ids = np.minimum(draw.zipf(1.3, (rows, places)), 100_000).astype(np.int32)
     order = draw.permutation(rows)[: 50 * BATCH].reshape(50, BATCH)
     columns = {f"f{i}": np.ascontiguousarray(ids[:, i]) for i in range(places)}
     found: dict[str, Any] = {"rows": rows, "places": places}
 
-    def timed(name: str, what: str, work: Any) -> Any:
-        started = time.perf_counter()
-        result = work()
-        found.setdefault(name, {})[what] = round(time.perf_counter() - started, 3)
-        return result
+    def timed(name: str, what: str, work: Any) -> None:
+        found.setdefault(name, {})[what] = round(min(timeit.repeat(work, number=1, repeat=3)), 3)
 
     timed("arrays", "write_s", lambda: np.save(folder / "ids.npy", ids))
     mapped = np.load(folder / "ids.npy", mmap_mode="r")
     timed("arrays", "scan_s", lambda: sum(int(mapped[i : i + BATCH].sum()) for i in range(0, rows, BATCH)))
     timed("arrays", "50_shuffled_batches_s", lambda: [mapped[batch] for batch in order])
+    for shards in (1, 4, 64, 256):
+        parts = ShardedArray(np.array_split(mapped, shards))
+        per_batch = min(timeit.repeat(lambda parts=parts: parts[order[0]], number=1, repeat=100))
+        found.setdefault("shuffled_batch_ms_by_shards", {})[str(shards)] = round(1e3 * per_batch, 2)
     path = folder / "ids.parquet"
     timed("parquet", "write_s", lambda: pq.write_table(pa.table(columns), path, row_group_size=65_536))
     file = pq.ParquetFile(path)

@@ -1,5 +1,7 @@
 """Values are found as Arrow finds them, and the vocabulary is hashed once."""
 
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -62,3 +64,12 @@ def test_the_vocabulary_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         assert field.ids(pa.array(["v7", "v499", "no", None])).tolist() == [[8], [500], [0], [0]]
     assert [count for count in hashed if count == 500] == [500]
+
+
+def test_hashes_stay_in_their_process() -> None:
+    """The hash of a text is another one in another process, where all values would be unknown."""
+    texts = pa.array([f"v{i}" for i in range(10_000)])
+    used = Positions(texts)
+    assert used(pa.array(["v7", "x"])).tolist() == [7, -1]
+    assert "_texts" in vars(used)
+    assert list(vars(pickle.loads(pickle.dumps(used)))) == ["_known"]

@@ -20,6 +20,9 @@ class Positions:
     def __init__(self, known: pa.Array) -> None:
         self._known = known
 
+    def __reduce__(self) -> tuple[type["Positions"], tuple[pa.Array]]:
+        return Positions, (self._known,)  # the hash of a text differs between processes
+
     def __call__(self, column: pa.Array) -> NDArray[np.int32]:
         """Returns the position of each value; -1 for unknown values and null."""
         known, alike = self._known, column.type == self._known.type

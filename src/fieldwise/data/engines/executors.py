@@ -1,7 +1,6 @@
 """Runs work in Spark's executors, and tells what they could not do in one line."""
 
 import errno
-import pickle
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,8 +8,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
-
-import pyarrow as pa
 
 from fieldwise.core.errors import DataError, FieldwiseError
 from fieldwise.core.files import full
@@ -26,21 +23,17 @@ _PATIENCE: Final = 10
 
 def run(spark: Any, work: Callable[[Item, Done], Result], items: Sequence[Item], folder: Path) -> list[Result]:
     """Returns `work(item, ...)` of every item, in order: one task each; `folder` is where they write."""
-    shared = spark.sparkContext.broadcast((work, tuple(items)))
+    context = spark.sparkContext
+    shared = context.broadcast((work, tuple(items)))
 
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def task(index: int) -> Any:
         work, items = shared.value
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                found = pickle.dumps(outcome(work, items[index]))
-                yield pa.record_batch({"index": pa.array([index], pa.int64()), "found": pa.array([found], pa.binary())})
+        return outcome(work, items[index])
 
-    numbers = spark.range(0, len(items), 1, numPartitions=max(1, len(items)))
     with telling(folder), stopping(spark):
-        rows = numbers.mapInArrow(task, "index bigint, found binary").collect()
+        found = context.parallelize(range(len(items)), max(1, len(items))).map(task).collect()
     shared.destroy()
-    # pickles of our own tasks
-    return [_checked(pickle.loads(row["found"]), folder) for row in sorted(rows, key=lambda row: row["index"])]  # noqa: S301
+    return [_checked(one, folder) for one in found]
 
 
 def outcome(work: Callable[[Any, Done], Any], item: Any) -> Any:
