@@ -16,10 +16,11 @@ from unittest.mock import patch
 
 import pytest
 from distributed import LocalCluster
+from distributed.client import FuturesCancelledError
 
 from fieldwise.comparison.cells import Unit, Work
 from fieldwise.comparison.cluster import client, crew, roster
-from fieldwise.comparison.cluster.worker import Check
+from fieldwise.comparison.cluster.worker import Check, Unwanted
 from fieldwise.comparison.results import compare
 from fieldwise.core.comparison import Comparison
 from fieldwise.core.errors import RunError, SettingsError
@@ -170,25 +171,29 @@ def test_a_cell_that_kills_its_workers_fails_and_the_others_complete(
 
 @pytest.mark.slow
 def test_a_scheduler_that_dies_is_one_line_and_the_cells_can_be_resumed(tmp_path: Path) -> None:
+    out, file = tmp_path / "out", tmp_path / "scheduler.json"
+    compare(CHOSEN, out, minutes=0)
     words = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
-    file = tmp_path / "scheduler.json"
-    process = subprocess.Popen([*words, "--host", "127.0.0.1", "--scheduler-file", str(file)])
+    scheduler = subprocess.Popen([*words, "--host", "127.0.0.1", "--scheduler-file", str(file)])
+    while not file.exists() or not file.read_text():
+        time.sleep(0.05)
+    machines = Machines(json.loads(file.read_text())["address"])
+    machines.fill()
+    command = [*START, "compare", str(out / "settings.toml"), "--out", str(out), "--cluster", machines.address]
     try:
-        while not file.exists() or not file.read_text():
-            time.sleep(0.05)
-        machines = Machines(json.loads(file.read_text())["address"])
-        machines.fill()
-
-        def kill(line: str) -> None:
-            process.kill()
-
-        with pytest.raises(RunError, match="no longer answers"):
-            compare(CHOSEN, tmp_path / "out", say=kill, cluster=machines.address)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+            assert process.stdout is not None
+            begun = any(line.startswith("1 of") for line in process.stdout)
+            scheduler.kill()
+            _, shown = process.communicate()
     finally:
-        process.kill()
-        process.wait()
+        scheduler.kill()
+        scheduler.wait()
         machines.kill()
-    assert {cell.state for cell in compare(CHOSEN, tmp_path / "out").cells} == {"complete", "failed"}
+    assert (begun, process.returncode) == (True, 2), shown
+    assert shown.startswith(f"fieldwise: The scheduler at '{machines.address}' no longer answers (")
+    assert len(shown.splitlines()) == 1
+    assert {cell.state for cell in compare(CHOSEN, out).cells} == {"complete", "failed"}
 
 
 def test_where_no_scheduler_answers_it_says_so_in_one_line(tmp_path: Path) -> None:
@@ -210,6 +215,22 @@ def test_a_cluster_without_workers_is_one_line(machines: Machines, tmp_path: Pat
         pytest.raises(RunError, match=r"no worker that can run cells for 0 s. Start some with `dask worker ADDRESS`"),
     ):
         compare(CHOSEN, tmp_path / "out", cluster=empty.scheduler_address)
+
+
+def test_what_was_cancelled_or_ended_early_runs_again(tmp_path: Path) -> None:
+    class Ended:
+        def __init__(self, error: BaseException) -> None:
+            self._error = error
+
+        def result(self, timeout: float) -> None:
+            raise self._error
+
+    cluster = client.Cluster(None, "tcp://host:8786")  # type: ignore[arg-type]
+    for error in (FuturesCancelledError([]), Unwanted(), TimeoutError()):
+        with pytest.raises(client.DiedError):
+            cluster.result(Ended(error))  # type: ignore[arg-type]
+    with pytest.raises(ModuleNotFoundError):
+        cluster.result(Ended(ModuleNotFoundError()))  # type: ignore[arg-type]
 
 
 def test_jobs_and_a_cluster_exclude_each_other(tmp_path: Path) -> None:

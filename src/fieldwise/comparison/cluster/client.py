@@ -1,9 +1,9 @@
 """The connection to a Dask cluster. Errors of a scheduler that does not answer become one line."""
 
 import asyncio
-from asyncio import CancelledError
+import concurrent.futures
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -15,7 +15,10 @@ from fieldwise.core.errors import RunError, SettingsError
 from fieldwise.core.hints import either
 
 _ANSWER: Final = 10
-"""Seconds that a scheduler has to answer."""
+"""Seconds that a scheduler has to answer at first."""
+_BUSY: Final = 60
+"""Seconds that a scheduler has to answer later, when it may be busy."""
+_CANCELLED: Final = (asyncio.CancelledError, concurrent.futures.CancelledError)
 
 
 class DiedError(Exception):
@@ -35,7 +38,7 @@ class Cluster:
         with self._answering():
             # not `scheduler_info`, which may return what Dask's own periodic call fetched: no workers at all
             scheduler: Any = self._client.scheduler
-            found = self._client.sync(scheduler.identity, n_workers=-1, callback_timeout=_ANSWER)
+            found = self._client.sync(scheduler.identity, n_workers=-1, callback_timeout=_BUSY)
         return set(found["workers"])
 
     def versions(self, packages: Sequence[str]) -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:
@@ -49,15 +52,15 @@ class Cluster:
         return self._client.submit(function, *arguments, workers=[worker], pure=False)
 
     def wait(self, futures: Sequence["Future[Any]"], seconds: float) -> None:
-        """Waits until one of the futures ends, or the time is up."""
-        with self._answering(), suppress(TimeoutError), self._client.as_current():
+        """Waits until one of the futures ends, the time is up, or the scheduler is lost."""
+        with self._answering(), suppress(TimeoutError, *_CANCELLED), self._client.as_current():
             wait_for(futures, timeout=seconds, return_when="FIRST_COMPLETED")
 
     def result(self, future: "Future[Any]") -> Any:
         """The value of a future that ended; raises the error of its function, or `DiedError`."""
         try:
-            return future.result(timeout=_ANSWER)
-        except (KilledWorker, CancelledError, TimeoutError, Unwanted) as error:
+            return future.result(timeout=_BUSY)
+        except (KilledWorker, TimeoutError, Unwanted, *_CANCELLED) as error:
             raise DiedError from error
 
     def cancel(self, futures: Sequence["Future[Any]"]) -> None:
@@ -75,8 +78,8 @@ class Cluster:
     def lost(self, error: BaseException | str) -> RunError:
         """The error of a scheduler that was there."""
         return RunError(
-            f"The scheduler at '{self._address}' no longer answers ({error}). Start it and its workers again, and run "
-            "the same command again: complete cells are skipped."
+            f"The scheduler at '{self._address}' no longer answers ({' '.join(str(error).split())}). Start it and its "
+            "workers again, and run the same command again: complete cells are skipped."
         )
 
 
@@ -85,7 +88,7 @@ def joined(address: str) -> Iterator[Cluster]:
     """A connection to the scheduler at an address, such as tcp://host:8786."""
     what = either(f"--cluster {address}", f"cluster={address!r}")
     try:
-        with ThreadPoolExecutor(1) as thread:  # a notebook runs an event loop in this one
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:  # a notebook runs an event loop in this one
             kind = thread.submit(asyncio.run, _kind(address)).result()
         if kind != "Scheduler":
             raise OSError(f"a Dask {kind.lower()}")
@@ -96,11 +99,26 @@ def joined(address: str) -> Iterator[Cluster]:
             f"{what}: no Dask scheduler answers there ({why}). Start one with `dask scheduler`, which prints its "
             "address, such as tcp://host:8786."
         ) from None
+    with _quiet():
+        try:
+            yield Cluster(client, address)
+        finally:
+            with suppress(OSError, TimeoutError):
+                client.close(timeout=_ANSWER)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Turns off Dask's log, since errors say what happened."""
+    logs = [logging.getLogger(name) for name in ("distributed", "distributed.client")]  # both have levels of their own
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL + 1)
     try:
-        yield Cluster(client, address)
+        yield
     finally:
-        with suppress(OSError, TimeoutError):
-            client.close(timeout=_ANSWER)
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)
 
 
 async def _kind(address: str) -> str:
