@@ -75,3 +75,8 @@ def small_disk(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def processes_of(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a process of its own, and captures what it prints."""
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=500)

@@ -61,6 +61,10 @@ Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Random seed, 0 
 DeviceName = Annotated[
     str | None, typer.Option("--device", help="auto, cpu or cuda.", autocompletion=among("auto", "cpu", "cuda"))
 ]
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes that train together, on this machine or, with --engine spark, on its cluster."),
+]
 TensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Also write TensorBoard events to the run folder (extra `tensorboard`).")
 ]

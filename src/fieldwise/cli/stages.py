@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fieldwise.cli.console import describe_dataset, show
+from fieldwise.cli.launch import in_processes
 from fieldwise.cli.many import rank
 from fieldwise.cli.options import (
     Align,
@@ -21,6 +22,7 @@ from fieldwise.cli.options import (
     ModelName,
     Out,
     PresetName,
+    Processes,
     Profiled,
     Raw,
     SearchName,
@@ -150,6 +152,7 @@ def run(
     seed: Seeds = None,
     device: DeviceName = None,
     set_: Sets = None,
+    processes: Processes = None,
     tensorboard: TensorBoard = False,
     profile: Profiled = False,
 ) -> None:
@@ -159,6 +162,9 @@ def run(
         engine=engine, master=master, dataset=dataset, model=model, search=search, budgets=budget, seeds=seed,
         device=device,
     )  # fmt: skip
+    if processes is not None and processes > 1:
+        in_processes(processes, aligned(chosen, align), out, tensorboard)
+        return
     from fieldwise.pipeline import stages as pipeline
     from fieldwise.reports.file_names import report_name
     from fieldwise.reports.run.profile import PAGE, Profile
