@@ -109,9 +109,9 @@ class SparseOptimizer(ABC):
 
 def _of_all_ranks(rows: Tensor, grads: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """The distinct rows that any process read, and the sums of their gradients over all processes."""
-    ranks = current()
-    distinct, places = torch.unique(ranks.rows(rows), return_inverse=True)
-    every = [ranks.rows(grad) for grad in grads]
+    numbers = rows.int().view(torch.float32).unsqueeze(1)  # their bits: one message takes less time than two
+    first, *every = current().rows(torch.cat([numbers, *grads], 1)).split([1, *(grad.shape[1] for grad in grads)], 1)
+    distinct, places = torch.unique(first.contiguous().view(torch.int32).flatten().long(), return_inverse=True)
     if rows.is_cuda:
         return distinct, [deterministic_sum.sums(grad, places, len(distinct)) for grad in every]
     return distinct, [grad.new_zeros(len(distinct), grad.shape[1]).index_add_(0, places, grad) for grad in every]
