@@ -134,7 +134,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "kill_ranks.json", help="the JSON file")
     given = parser.parse_args()
-    began, tally, draw = time.monotonic(), Tally(), random.Random(given.seed)
+    began, about, tally, draw = time.monotonic(), machine(), Tally(), random.Random(given.seed)
     root = Path(tempfile.mkdtemp(prefix="kill-ranks-"))
     whole = root / "whole"
     whole.mkdir()
@@ -151,7 +151,7 @@ def main() -> int:
         if not tally.problems:
             shutil.rmtree(folder)
     minutes = round((time.monotonic() - began) / 60, 1)
-    record = {"machine": machine(), "seed": given.seed, "processes": PROCESSES, "minutes": minutes, **asdict(tally)}
+    record = {"machine": about, "seed": given.seed, "processes": PROCESSES, "minutes": minutes, **asdict(tally)}
     given.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if not tally.problems:
         shutil.rmtree(root)

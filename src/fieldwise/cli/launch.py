@@ -24,8 +24,8 @@ SETTINGS: Final = ".processes.toml"
 """File of the run folder from which the processes on a cluster read their settings."""
 
 
-def in_processes(count: int, settings: "RunSettings", out: Path, tensorboard: bool = False) -> None:
-    """Runs this process's command in several others, and exits with their code unless it is 0."""
+def in_processes(count: int, settings: "RunSettings", out: Path, more: Sequence[str] = ()) -> None:
+    """Runs this process's command in several others, with further flags, and exits with their code unless it is 0."""
     from fieldwise.data.engines.spark import Spark
 
     if started():
@@ -42,7 +42,7 @@ def in_processes(count: int, settings: "RunSettings", out: Path, tensorboard: bo
     out = out.absolute()  # tasks work in other folders
     dataset = settings.run.dataset.absolute() if settings.run.dataset else prepare(settings, out / "dataset").folder
     settings = replace(settings, run=settings.run.model_copy(update={"dataset": dataset}))
-    _on_spark(count, settings, engine.master, out, ["--tensorboard"] if tensorboard else [])
+    _on_spark(count, settings, engine.master, out, more)
 
 
 def without(words: Sequence[str], flag: str) -> list[str]:

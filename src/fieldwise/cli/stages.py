@@ -163,7 +163,8 @@ def run(
         device=device,
     )  # fmt: skip
     if processes is not None and processes > 1:
-        in_processes(processes, aligned(chosen, align), out, tensorboard)
+        more = [name for name, given in {"--tensorboard": tensorboard, "--profile": profile}.items() if given]
+        in_processes(processes, aligned(chosen, align), out, more)
         return
     from fieldwise.pipeline import stages as pipeline
     from fieldwise.reports.file_names import report_name
@@ -171,7 +172,7 @@ def run(
     from fieldwise.reports.run.view import open_run
 
     with watching() as (console, watcher):
-        with Profile(out) if profile else nullcontext() as profiled:
+        with Profile(out) if profile and not rank() else nullcontext() as profiled:
             watchers = Watchers(*filter(None, (_also(watcher, out, tensorboard), profiled)))
             records = pipeline.run(aligned(chosen, align), out, watchers)
         if rank():  # the first process shows them

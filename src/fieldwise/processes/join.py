@@ -90,9 +90,9 @@ def joined(env: Mapping[str, str] = os.environ) -> Iterator[Group]:
 
 def _connected(place: Place) -> Group:
     """Connects this process with the others."""
-    cuda = torch.cuda.is_available()
-    if cuda:
-        torch.cuda.set_device(place.local % torch.cuda.device_count())
+    gpus = torch.cuda.device_count()
+    if gpus:
+        torch.cuda.set_device(place.local % gpus)
     wait, group = timedelta(seconds=place.timeout), None
     try:
         server = not place.agent and place.rank == 0
@@ -100,7 +100,7 @@ def _connected(place: Place) -> Group:
         # a prefix per attempt: addresses of an earlier attempt would be tried, and refused
         store = PrefixStore(f"fieldwise-{place.attempt}", plain)
         group = Group(place.rank, place.size, store, place.timeout)
-        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if gpus >= processes_here() else "gloo"  # NCCL refuses to share a GPU
         dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, timeout=wait)
         dist.all_reduce(torch.zeros(1))  # until all are connected: none fails while another still connects
     except (RuntimeError, ValueError) as error:
