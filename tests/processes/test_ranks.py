@@ -85,6 +85,8 @@ def normalized(kind: str, momentum: float | None) -> list[torch.Tensor]:
         3, momentum=momentum, affine=kind != "plain"
     )
     x = torch.randn(7, 3, *[2, 2] * (kind == "2d")) * 3 + 100
+    if kind == "plain":
+        norm, x = norm.double(), x.double()
     grad = torch.randn_like(x)
     own = current().own(range(7))
     part = x[own.start : own.stop].clone().requires_grad_()

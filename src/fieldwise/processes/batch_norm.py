@@ -53,10 +53,10 @@ class _Normalize(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(B, C, ...) to the normalized input, and the means (C,), variances (C,) and count ()."""
-        own = x.float()
+        own = x.to(torch.promote_types(x.dtype, torch.float32))
         axes = [axis for axis in range(x.dim()) if axis != 1]
         square, mean = torch.var_mean(own, axes, correction=0)
-        count = torch.full((1,), x.numel() / x.shape[1], device=x.device)
+        count = mean.new_full((1,), x.numel() / x.shape[1])
         each = current().stacked(torch.cat([count, mean, square]))  # (ranks, 1 + 2 C)
         counts, means, squares = each.split([1, len(mean), len(mean)], 1)
         total = counts.sum()
@@ -75,7 +75,7 @@ class _Normalize(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
         """The gradient of the input uses sums over all processes; those of the weights are this process's part."""
         normal, scale, weight, total = ctx.saved_tensors
-        grad = grads[0].float()
+        grad = grads[0].to(normal.dtype)
         sums, products = grad.sum(ctx.axes), (grad * normal).sum(ctx.axes)
         both = current().total(torch.stack([sums, products])) / total
         scale = scale if weight is None else scale * weight
