@@ -94,7 +94,7 @@ def tried(case: Case, work: Path, epochs: list[int]) -> dict[str, Any]:
     seconds = {"check": command("check", case.raw, *case.flags, "--out", settings)}
     ignored = leaks(settings)
     flags = [*case.flags, *(["--set", f"data.ignore={json.dumps(ignored)}"] if ignored else [])]
-    stages = zip(("pretrain", "search", "retrain"), epochs, strict=True)
+    stages = zip(("pretrain", "retrain"), epochs, strict=True)
     small = [word for stage, count in stages for word in ("--set", f"{stage}.epochs={count}")]
     source = [] if "data.name=movielens-1m" in flags else ["--source", "table"]
     seconds["run"] = command("run", *source, "--raw", case.raw, *flags, "--out", out, "--device", "cpu", *small)
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="Folder with ml-1m.zip, criteo_sample.txt.gz, avazu_sample.csv.gz.")
     parser.add_argument("--packages", type=Path, help="Folder of `pip download`.")
     parser.add_argument("--only", nargs="*", help="Names of tables; default: all that the result lacks.")
-    parser.add_argument("--epochs", type=int, nargs=3, default=[4, 3, 4], help="Of pretrain, search and retrain.")
+    parser.add_argument("--epochs", type=int, nargs=2, default=[4, 4], help="Of pretrain and retrain.")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     results: dict[str, Any] = read(given.out)["tables"] if given.out.exists() else {}

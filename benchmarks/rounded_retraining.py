@@ -31,6 +31,7 @@ from fieldwise.train.stages import Retrain, _retrain, _trained_tables, pretrain,
 from fieldwise.train.task import Task
 
 INT4 = Store("int4")
+CONSTANT = Retrain(schedule="constant")
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,17 @@ class Row:
 def rows(data: Dataset, name: str, seed: int, device: str, pairs: list[tuple[float, int]]) -> Iterator[Row]:
     """Yields the float32 model, its rounding, and each training with rounding."""
     task = Task.of(data, resolve("model", MODELS, name)(), seed, device)  # type: ignore[arg-type]
-    task = task.starting_from(pretrain(task).model)
-    small = retrain(task, search(task, HAM(), Budget(25, "bytes", share=True)).model).model
+    task = task.starting_from(pretrain(task))
+    small = retrain(task, search(task, HAM(), Budget(25, "bytes", share=True)).model, CONSTANT).model
     assert isinstance(small, CTRModel)
     for label, model in (("float32", small), ("int4 after", stored(small, INT4))):
         found = evaluate(model, task.valid).auc, evaluate(model, data.test).auc
         yield Row(f"{name}, {label}", seed, 0, 0, 0, *found)
     for rate, patience in pairs:
-        own, settings = deepcopy(small), Retrain(store=INT4, patience=patience).fitted(*task.counts)
+        own, settings = (
+            deepcopy(small),
+            CONSTANT.model_copy(update={"store": INT4, "patience": patience}).fitted(*task.counts),
+        )
         settings = settings.model_copy(update={"learning_rate": rate * settings.learning_rate})
         with rounding(_trained_tables(own), INT4) as rounded:
             history = _retrain(own, distilled(task, settings.distil), settings, INT4, None, None, rounded)

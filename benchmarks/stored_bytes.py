@@ -37,6 +37,7 @@ class Unit:
     device: str
     fractions: tuple[float, ...]
     methods: tuple[str, ...]
+    schedule: str
 
 
 def rows_of(unit: Unit) -> list[dict[str, Any]]:
@@ -60,8 +61,8 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     started, data = time.perf_counter(), Dataset.open(unit.dataset)
     task = Task.of(data, resolve("model", KNOWN, unit.model)(), unit.seed, unit.device)  # type: ignore[arg-type]
-    full = pretrain(task).model
-    task = task.starting_from(full)
+    first = pretrain(task)
+    full, task = first.model, task.starting_from(first)
     rows: list[dict[str, Any]] = []
     searches = {"uniform": Uniform(), "ham": HAM()}
 
@@ -91,14 +92,19 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
             if fraction == 1.0 and name == "ham":
                 continue
             small = search(task, searches[name], Budget(100 * fraction, "bytes", share=True)).model
-            trained = retrain(task, small).model
+            trained = retrain(task, small, Retrain(schedule=unit.schedule)).model
             assert isinstance(trained, CTRModel)
             for kind in KINDS:
                 if fraction * BITS[kind] / 32 < LEAST:
                     continue
                 if kind == "int4":
                     add(name, fraction, "int4 after", stored(trained, Store(kind)))
-                    add(name, fraction, kind, retrain(task, small, Retrain(store=Store(kind))).model)
+                    add(
+                        name,
+                        fraction,
+                        kind,
+                        retrain(task, small, Retrain(schedule=unit.schedule, store=Store(kind))).model,
+                    )
                 else:
                     add(name, fraction, kind, trained if kind == "float32" else stored(trained, Store(kind)))
     return [{**row, "seconds": round(time.perf_counter() - started, 1)} for row in rows]
@@ -110,7 +116,15 @@ def units(given: argparse.Namespace) -> Iterator[Unit]:
     for seed in range(given.seeds):
         for model in given.models:
             if (model, seed) not in done:
-                yield Unit(given.dataset, model, seed, given.device, tuple(given.fractions), tuple(given.methods))
+                yield Unit(
+                    given.dataset,
+                    model,
+                    seed,
+                    given.device,
+                    tuple(given.fractions),
+                    tuple(given.methods),
+                    given.schedule,
+                )
 
 
 def main() -> None:
@@ -121,6 +135,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--fractions", nargs="+", type=float, default=FRACTIONS)
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--schedule", default="decay", choices=["decay", "constant"], help="of the retraining")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--minutes", type=float, default=1e9, help="no unit starts after this time")

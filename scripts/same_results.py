@@ -50,7 +50,16 @@ def commands(ml_1m: Path | None) -> dict[str, list[str]]:
     found |= {f"planted {search}": ["--search", search, *planted, *few] for search in SEARCHES}
     if ml_1m is not None:
         real = ["--source", "movielens-1m", "--raw", str(ml_1m.resolve()), "--budget", "54k parameters"]
-        some = ["--set", "pretrain.epochs=2", "--set", "search.epochs=2", "--set", "retrain.epochs=2"]
+        some = [
+            "--search",
+            "ham",
+            "--set",
+            "pretrain.epochs=2",
+            "--set",
+            "search.epochs=2",
+            "--set",
+            "retrain.epochs=2",
+        ]
         found |= {f"movielens-1m {model}": ["--model", model, "--device", "cpu", *real, *some] for model in MODELS}
     return found
 

@@ -14,11 +14,13 @@ _WORDS: Final = (
 )
 """Texts that a user may type; a folder or a module that the user names is meant, so neither is a stranger's."""
 _KEYS: Final = (
-    "run.seeds", "run.budgets", "run.device", "data.fields.user.min_count", "data.min_count", "data.fields.price.bins",
+    "run.seeds", "run.budgets", "run.device", "data.fields.user.min_count", "data.min_count", "data.tiers",
+    "data.fields.price.bins",
     "data.fields.price.edges", "data.fields.price.width", "split.train", "split.valid", "engine.memory", "model.width",
     "model.hidden", "model.cross_layers", "model.dropout", "pretrain.batch", "pretrain.learning_rate",
     "pretrain.regularity.strength", "search.batch", "search.learning_rate", "search.gate.eta", "search.trace_every",
     "search.stages", "retrain.distil", "retrain.batch", "retrain.learning_rate",
+    "retrain.schedule", "retrain.decay.epochs", "retrain.decay.rate",
 )  # fmt: skip
 _LARGE: Final = tuple(number for number in NUMBERS if not 255 < abs(number) < 10**9)
 """Numbers that are small or absurdly large; those in between may be valid and slow."""
