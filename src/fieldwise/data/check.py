@@ -18,6 +18,7 @@ from fieldwise.data.prepare import check_source
 from fieldwise.data.source import Files, Source, rules_of
 from fieldwise.data.split import RandomSplit, SplitRule
 from fieldwise.data.table import Table
+from fieldwise.data.tiers import expected
 
 
 def check(
@@ -46,7 +47,8 @@ def check(
         staged = (engine or Auto()).stage(Preparation(opened, rules, split, Path(work), progress, every))
         clicks = clicks_of(staged, opened.label, opened.positive)
         given = Candidates(staged, opened, source, rules, clicks, is_sample=True)
-        return described(given, choose_fields(given, progress), _name(source))
+        chosen = choose_fields(given, progress)
+        return expected(described(given, chosen, _name(source)), chosen.rules, source)
 
 
 def _source(rows: Any, label: str | None, settings: dict[str, Any]) -> Source:

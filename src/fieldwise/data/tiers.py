@@ -4,9 +4,9 @@ Only the encoding changes, so models, searches and exports need not know: a freq
 and is `unknown` in the second, a rare value the reverse, and an unseen value is `unknown` in both.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from fieldwise.core.schema import Tier, tier_name
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.data.kinds.check import Check, ColumnCheck
+from fieldwise.data.rules import Rule
+from fieldwise.data.source import Source
 from fieldwise.data.vocabulary import Vocabulary
 
 MIN_VALUES: Final = 100
@@ -69,8 +71,7 @@ class Tiered:
 
         def told(column: ColumnCheck) -> ColumnCheck:
             found = [name for field in column.fields for name in tiers.get(field, ())]
-            reason = f"{column.reason}; fields: {' and '.join(found)}"
-            return column.model_copy(update={"reason": reason}) if found else column
+            return _with_tiers(column, found) if found else column
 
         return check.model_copy(update={"columns": tuple(told(column) for column in check.columns)})
 
@@ -112,6 +113,27 @@ def _parts(fields: Sequence[FieldEncoder], fraction: float) -> Iterator[_Part]:
             ids = np.cumsum(known, dtype=np.int32) * known
             vocabulary = field.vocabulary.part(chosen)
             yield _Part(replace(field, name=name, rule=rule, vocabulary=vocabulary, tier=tier), index, ids)
+
+
+def expected(check: Check, rules: Mapping[str, Rule], source: Source) -> Check:
+    """Returns what each column is, with the names of the tiers that it will have, as far as the checked rows show."""
+
+    def told(column: ColumnCheck) -> ColumnCheck:
+        rule = rules.get(column.fields[0]) if len(column.fields) == 1 else None
+        values = column.cardinality + (column.nulls > 0)
+        if rule is None or not rule.keeps_values or column.kind != "category" or values < MIN_VALUES:
+            return column
+        if not (source.tiers if rule.tiers is None else rule.tiers):
+            return column
+        names = [_free(tier_name(column.fields[0], tier), set(rules)) for tier in get_args(Tier)]
+        sure = (rule.min_count or source.min_count) == 1
+        return _with_tiers(column, names, "" if sure else f"if {MIN_VALUES} values have min_count rows, ")
+
+    return check.model_copy(update={"columns": tuple(told(column) for column in check.columns)})
+
+
+def _with_tiers(column: ColumnCheck, names: Sequence[str], condition: str = "") -> ColumnCheck:
+    return column.model_copy(update={"reason": f"{column.reason}; {condition}fields: {' and '.join(names)}"})
 
 
 def _may_be_split(field: FieldEncoder) -> bool:
