@@ -43,7 +43,7 @@ def prepare_with(engine: str, folder: Path) -> dict[str, Any]:
     def progress(stage: str, *_: int | None) -> None:
         ends[stage] = round(time.perf_counter() - started, 1)
 
-    source = fw.data.Criteo(raw=folder / "rows.txt")
+    source = fw.data.Criteo(raw=folder / "rows.txt", tiers=0)
     data = fw.prepare(source, folder / engine, progress=progress, engine=engines[engine])
     ids = sum(data.schema.cardinalities)
     return {"ids": ids, "rows": data.info["rows"], "shards": len(data.shards), "stage_ends": ends}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from fieldwise.data.split import SPLITS
 from fieldwise.data.tiers import Tiered
 from fieldwise.data.unparsed import Unparsed, UnparsedTexts
 
-_CHUNK = 2**18
+_CHUNK: Final = 2**16
 """Rows whose ids are rewritten together."""
 
 

@@ -84,5 +84,5 @@ class _Probe:
             own.touch()
             problem = "" if self.token.exists() else "it has another folder of this name"
         except OSError as error:
-            problem = str(error)
+            problem = error.strerror or str(error)
         return socket.gethostname(), own.name, problem
