@@ -104,6 +104,8 @@ def kill_worker_in(cell: Path) -> int:
 def test_a_worker_that_is_killed_loses_no_cell_and_the_table_is_the_same(
     address: str, serial: Comparison, tmp_path: Path
 ) -> None:
+    nothing = compare(CHOSEN, tmp_path / "out", minutes=0, cluster=address)
+    assert {cell.state for cell in nothing.cells} == {"open"}
     lines: list[str] = []
     with ThreadPoolExecutor(1) as thread:
         killed = thread.submit(kill_worker_in, tmp_path / "out" / "dcnv2" / "ham" / "seed-0")
@@ -116,12 +118,11 @@ def test_a_worker_that_is_killed_loses_no_cell_and_the_table_is_the_same(
     assert not list((tmp_path / "out").rglob(".*"))
 
 
+@pytest.mark.slow
 def test_a_client_that_stops_ends_its_cells_and_the_next_one_resumes(
     address: str, serial: Comparison, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    nothing = compare(CHOSEN, out, minutes=0, cluster=address)
-    assert {cell.state for cell in nothing.cells} == {"open"}
 
     def stop(line: str) -> None:
         if "bug" in line:  # it fails at once, while `ham` runs
