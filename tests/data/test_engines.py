@@ -1,5 +1,6 @@
 """Every engine writes the same dataset; tests of Spark are skipped without Spark or Java."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from fieldwise.data.criteo import Criteo
 from fieldwise.data.engines.arrow import Arrow
 from fieldwise.data.engines.duckdb import DuckDB
 from fieldwise.data.engines.engine import Engine
+from fieldwise.data.engines.executors import telling
 from fieldwise.data.engines.spark import Spark
 from fieldwise.data.kinds import sampling
 from fieldwise.data.movielens_1m import MovieLens1M
@@ -132,3 +134,22 @@ def test_spark_tells_bytes_that_are_not_utf8_and_skips_them(tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"line 20,002: not utf-8 text. .* Bad rows in total: 3"):
         prepare(Table(raw=tmp_path / "a.csv", label="click"), tmp_path / "out", engine=engine)
     assert_same_dataset(Table(raw=tmp_path / "a.csv", label="click", bad_rows="skip"), tmp_path, [DuckDB(), engine])
+
+
+@spark
+@pytest.mark.parametrize(
+    ("text", "kind", "says"),
+    [
+        ("x.IOException: a\nCaused by: java.io.IOException: No space left on device\n\tat b", OSError, "No space left"),
+        ("Job aborted\nCaused by: java.io.IOException: Mkdirs failed to create a\n\tat b", DataError, "Mkdirs failed"),
+        ("Traceback\nModuleNotFoundError: No module named 'fieldwise'\n\n\tat c", DataError, "No module named"),
+        ("", DataError, "no reason given"),
+    ],
+)  # fmt: skip
+def test_a_failed_spark_job_is_told_in_one_line(text: str, kind: type[Exception], says: str) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(kind, match=says) as caught, telling(Path("/shared/out")):
+        raise PySparkException(text)
+    assert "\n" not in str(caught.value)
+    assert kind is not OSError or caught.value.errno == errno.ENOSPC  # type: ignore[attr-defined]
