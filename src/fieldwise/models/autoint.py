@@ -3,9 +3,11 @@
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
+from fieldwise.models.attention import FEWEST, attend
 from fieldwise.models.fields import kept_fields, live_fields
 from fieldwise.models.layers import Lift, mlp
 from fieldwise.models.model import Head, OwnModel, Slices
@@ -43,7 +45,7 @@ class Attention(nn.Module):
 
     def __init__(self, before: int, after: int, heads: int) -> None:
         super().__init__()
-        self._heads = heads
+        self.heads = heads
         self.query = nn.Linear(before, after, bias=False)
         self.key = nn.Linear(before, after, bias=False)
         self.value = nn.Linear(before, after, bias=False)
@@ -52,12 +54,16 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Attend between fields. Products are not scaled, as in the original."""
         query, key, value = (
-            part(x).unflatten(2, (self._heads, -1)).transpose(1, 2)  # (B, heads, F, D / heads)
+            part(x).unflatten(2, (self.heads, -1)).transpose(1, 2)  # (B, heads, F, D / heads)
             for part in (self.query, self.key, self.value)
         )
         weights = torch.softmax(query @ key.transpose(2, 3), dim=3)  # (B, heads, F, F)
         mixed = (weights @ value).transpose(1, 2).flatten(2)  # (B, F, D)
         return torch.relu(mixed + self.residual(x))
+
+    def maps(self) -> Tensor:
+        """The weights of queries, keys, values and the residual, (4 after, before)."""
+        return torch.cat([part.weight for part in (self.query, self.key, self.value, self.residual)])
 
 
 class AutoIntHead(Head):
@@ -84,12 +90,25 @@ class AutoIntHead(Head):
     def forward(self, v: Tensor) -> Tensor:
         """Logits (B,) of the embedding v (B, S)."""
         x = self.lift(v)  # (B, F, D)
-        logits: Tensor = self.out(self.attention(x).flatten(1)).squeeze(1)
+        logits = self._attended(x)
         if self.deep is None:
             return logits
         live = self.get_buffer("live")
         deep: Tensor = self.deep((x if len(live) == x.shape[1] else x[:, live]).flatten(1))
         return logits + deep.squeeze(1)
+
+    def _attended(self, x: Tensor) -> Tensor:
+        """Logits (B,) of the fields (B, F, D) after all layers."""
+        in_float32 = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        if not (torch.is_grad_enabled() and in_float32 and x.shape[1] >= FEWEST):
+            logits: Tensor = self.out(self.attention(x).flatten(1)).squeeze(1)
+            return logits
+        fields, x = x.shape[1], x.transpose(1, 2)  # (B, D, F)
+        for layer in self.attention:
+            assert isinstance(layer, Attention)
+            x = attend(x, layer.maps(), layer.heads)
+        weight = self.out.weight.unflatten(1, (fields, -1)).transpose(1, 2).flatten(1)
+        return functional.linear(x.flatten(1), weight, self.out.bias).squeeze(1)
 
     def slices(self, mask: Mask) -> Slices:
         """Rows of the lift are sliced by column, inputs of the MLP by field."""
