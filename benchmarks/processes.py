@@ -3,7 +3,9 @@
     python benchmarks/processes.py --data planted movielens --movielens data/ml-1m
 
 Every run pretrains, searches (HAM) and retrains with dense Adam and a fixed number of epochs; `--movielens` is a
-prepared dataset, of which `--rows` training rows are used. A row of the result is one model and seed.
+prepared dataset, of which `--rows` training rows are used. A third run, on one process, begins with weights that differ
+in their last bits: it shows how far rounding itself carries a training. A row of the result is one model and seed; rows
+that the result file has already are not measured again.
 """
 
 import argparse
@@ -13,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any, Final
@@ -27,6 +31,7 @@ from fieldwise.data.planted import Planted
 from fieldwise.data.prepare import prepare
 from fieldwise.data.store import Dataset, Split
 from fieldwise.models import MODELS
+from fieldwise.models.model import CTRModel
 from fieldwise.processes.join import joined
 from fieldwise.searches.gated import HAM
 from fieldwise.searches.search import search
@@ -38,7 +43,6 @@ from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
 from fieldwise.train.task import Task
 
 HERE: Final = Path(__file__).resolve().parent
-COUNTS: Final = (1, 2)
 METHOD: Final = "dense-adam"
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "planted": {"batch": 512, "learning_rate": 0.01, "epochs": 8},
@@ -55,10 +59,10 @@ def few(split: Split, rows: int) -> Split:
     return Split(split.ids[places], split.labels[places])
 
 
-def first_gradients(task: Task) -> dict[str, torch.Tensor]:
+def first_gradients(task: Task, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """Gradients of one step on the first rows."""
     task = replace(task, train_rows=few(task.train_rows, ROWS))
-    model = task.new_model()
+    model = task.new_model().to(dtype)
     plan = TrainingPlan(
         stage="pretrain",
         forward=row_factored(model),
@@ -70,54 +74,70 @@ def first_gradients(task: Task) -> dict[str, torch.Tensor]:
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
 
 
-def measure(given: argparse.Namespace) -> None:
-    """One run in this process, which may be one of several; the first writes what it found."""
+def nudged(model: CTRModel) -> CTRModel:
+    """A model whose weights differ from the given ones in their last bits."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1 + 1e-6)
+    return model
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """One run in this process, which may be one of several."""
     data = Dataset.open(given.dataset)
     model = resolve("model", MODELS, given.model)()
     task = Task.of(data, model, seed=given.seed, device="cpu")
     task = replace(task, train_rows=few(task.train_rows, given.rows))
-    grads = first_gradients(task)
+    if given.kind == "gradients":
+        return {str(dtype): first_gradients(task, dtype) for dtype in (torch.float32, torch.float64)}
+    if given.kind == "nudged":
+        task = task.starting_from(nudged(task.new_model()))
     settings = {**SETTINGS[given.data[0]], "optimizer": METHOD}
     began = time.perf_counter()
     full = pretrain(task, Pretrain(**settings, harmful="keep"))
     task = task.starting_from(full.model)
     found = search(task, HAM(**settings), "25%")
     small = retrain(task, found.model, Retrain(**settings))
-    row = {
+    return {
         "widths": list(found.mask.widths),
         "full_auc": evaluate(full.model, data.test).auc,
         "auc": evaluate(small.model, data.test).auc,
         "seconds": round(time.perf_counter() - began, 1),
     }
-    if os.environ.get("RANK", "0") == "0":
-        torch.save(grads, given.into / "grads.pt")
-        (given.into / "row.json").write_text(json.dumps(row))
 
 
-def one(count: int, name: str, dataset: Path, model: str, seed: int, rows: int, into: Path) -> dict[str, Any]:
-    """The row of a run on some processes, and its gradients."""
-    into.mkdir()
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count), str(HERE / "processes.py")]
-    words += ["--data", name, "--dataset", str(dataset), "--model", model, "--seed", str(seed)]
-    words += ["--rows", str(rows), "--into", str(into)]
-    subprocess.run(words, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
-    return {**json.loads((into / "row.json").read_text()), "grads": torch.load(into / "grads.pt")}
-
-
-def compared(name: str, dataset: Path, model: str, seed: int, rows: int) -> dict[str, Any]:
-    """One process and two, side by side."""
+def one(count: int, name: str, dataset: Path, row: dict[str, Any], run: str) -> Any:
+    """What a run on some processes found."""
     with tempfile.TemporaryDirectory() as home:
-        single, double = (one(count, name, dataset, model, seed, rows, Path(home) / str(count)) for count in COUNTS)
-    grads = single.pop("grads"), double.pop("grads")
-    gaps = {part: float((grads[1][part] - grad).abs().max()) for part, grad in grads[0].items()}
-    # batch normalization removes a bias before it: its gradient is 0, and rounding makes some of it
-    bias = max((gap for part, gap in gaps.items() if ".mlp." in part and part.endswith("bias")), default=0.0)
-    gap = max(gap for part, gap in gaps.items() if not (".mlp." in part and part.endswith("bias")))
-    columns = max(abs(a - b) for a, b in zip(single["widths"], double["widths"], strict=True))
-    return {
-        "data": name, "model": model, "seed": seed, "rows": rows, "gradient_gap": gap, "bias_gradient_gap": bias,
-        "column_gap": columns, "one": single, "two": double,
-    }  # fmt: skip
+        into = Path(home) / "found.pt"
+        words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count)]
+        words += [str(HERE / "processes.py"), "--data", name, "--dataset", str(dataset), "--kind", run]
+        words += ["--into", str(into), *(f"--{key}={row[key]}" for key in ("model", "seed", "rows"))]
+        subprocess.run(words, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+        return torch.load(into)
+
+
+def complete(row: dict[str, Any], dataset: Path) -> None:
+    """Adds what a row does not have yet: one process, two, and one whose first weights differ in their last bits."""
+    name = row["data"]
+    for key, count in {"one": 1, "two": 2, "nudged": 1}.items():
+        if key not in row:
+            row[key] = one(count, name, dataset, row, "nudged" if key == "nudged" else "training")
+    if "gradient_gaps" not in row:
+        each = [one(count, name, dataset, row, "gradients") for count in (1, 2)]
+        row["gradient_gaps"] = {dtype: gap(grads, each[1][dtype]) for dtype, grads in each[0].items()}
+    for key in ("two", "nudged"):
+        pairs = zip(row["one"]["widths"], row[key]["widths"], strict=True)
+        row[f"column_gap_{key}"] = max(abs(a - b) for a, b in pairs)
+
+
+def gap(grads: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> float:
+    """The largest difference of a gradient.
+
+    Not of biases before a batch normalization, which removes them: their gradient is 0, and rounding makes some of it.
+    """
+    parts = [part for part in grads if not (".mlp." in part and part.endswith("bias"))]
+    return max(float((grads[part] - others[part]).abs().max()) for part in parts)
 
 
 def main() -> None:
@@ -131,30 +151,31 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "processes.json")
     for name in ("dataset", "into"):
         parser.add_argument(f"--{name}", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--model", help=argparse.SUPPRESS)
+    for name in ("model", "kind"):
+        parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.dataset:
-        if int(os.environ["WORLD_SIZE"]) == 1:
-            measure(given)
-        else:
-            with joined():
-                measure(given)
+        with joined() if int(os.environ["WORLD_SIZE"]) > 1 else nullcontext():
+            found = measure(given)
+        if os.environ["RANK"] == "0":
+            torch.save(found, given.into)
         return
-    rows: list[dict[str, Any]] = []
+    rows = json.loads(given.out.read_text())["rows"] if given.out.exists() else []
     about = machine()
     with tempfile.TemporaryDirectory() as home:
         folders = {"planted": Path(home) / "planted", "movielens": given.movielens}
         if "planted" in given.data:
             prepare(Planted(rows=given.rows * 10 // 8, signal=4.0), folders["planted"])
-        for name in given.data:
-            for model in given.models:
-                for seed in range(given.seeds):
-                    rows.append(compared(name, folders[name], model, seed, given.rows))
-                    print(rows[-1], flush=True)
-                    means = summary(rows)
-                    given.out.write_text(json.dumps({"machine": about, "means": means, "rows": rows}, indent=1) + "\n")
-        print(json.dumps(summary(rows), indent=1))
+        for name, model, seed in product(given.data, given.models, range(given.seeds)):
+            key = {"data": name, "model": model, "seed": seed, "rows": given.rows}
+            row = next((row for row in rows if key.items() <= row.items()), None)
+            if row is None:
+                rows.append(row := key)
+            complete(row, folders[name])
+            print(row, flush=True)
+            done = [row for row in rows if "gradient_gaps" in row]
+            given.out.write_text(json.dumps({"machine": about, "means": summary(done), "rows": rows}, indent=1) + "\n")
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -162,19 +183,12 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for key in dict.fromkeys((row["data"], row["model"]) for row in rows):
         own = [row for row in rows if (row["data"], row["model"]) == key]
-        aucs = {
-            f"{name}_{count}": mean(row[count][name] for row in own)
-            for name in ("full_auc", "auc")
-            for count in ("one", "two")
-        }
-        found.append(
-            {
-                "data": key[0], "model": key[1], "seeds": len(own),
-                "gradient_gap": max(row["gradient_gap"] for row in own),
-                "column_gap": max(row["column_gap"] for row in own),
-                **aucs,
-            }
-        )  # fmt: skip
+        runs = ("one", "two", "nudged")
+        aucs = {f"{name}_{run}": mean(row[run][name] for row in own) for name in ("full_auc", "auc") for run in runs}
+        gaps = {f"column_gap_{run}": max(row[f"column_gap_{run}"] for row in own) for run in runs[1:]}
+        for dtype in own[0]["gradient_gaps"]:
+            gaps[f"gradient_gap_{dtype}"] = max(row["gradient_gaps"][dtype] for row in own)
+        found.append({"data": key[0], "model": key[1], "seeds": len(own), **gaps, **aucs})
     return found
 
 
