@@ -97,7 +97,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     full = pretrain(task, Pretrain(**settings, harmful="keep"))
     task = task.starting_from(full.model)
     found = search(task, HAM(**settings), "25%")
-    small = retrain(task, found.model, Retrain(**settings))
+    small = retrain(task, found.model, Retrain(**settings, schedule="constant"))
     return {
         "widths": list(found.mask.widths),
         "full_auc": evaluate(full.model, data.test).auc,

@@ -52,11 +52,6 @@ class Batches:
     def __len__(self) -> int:
         return len(self._labels)
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the batches."""
-        return self._device
-
     def shuffled(self, size: int) -> Iterator[Batch]:
         """Yields batches in random order, drawn from torch's global generator; the last may be smaller.
 
@@ -82,6 +77,11 @@ class Batches:
             rows = slice(start, start + size)
             ids = self._ids[rows]
             yield self._batch(ids if isinstance(ids, Tensor) else torch.from_numpy(ids), self._labels[rows])
+
+    def first(self) -> Batch:
+        """The first row."""
+        ids = self._ids[:1]
+        return self._batch(ids if isinstance(ids, Tensor) else torch.from_numpy(ids), self._labels[:1])
 
     def _taken(self, index: Tensor) -> Tensor:
         if isinstance(self._ids, Tensor):

@@ -48,9 +48,12 @@ def logits_of(model: nn.Module, batches: Batches, gate: Tensor | None = None) ->
     parts = [
         (model(batch.ids) if gate is None else model(batch.ids, gate), batch.labels) for batch in batches.ordered(ROWS)
     ]
+    if not parts:  # a process without rows of its own: the type of the others' logits
+        batch = batches.first()
+        logits = model(batch.ids) if gate is None else model(batch.ids, gate)
+        parts = [(logits[:0], batch.labels[:0])]
     model.train(training)
-    none = torch.empty(0, device=batches.device)
-    logits, labels = (torch.cat([part[place] for part in parts]) if parts else none for place in (0, 1))
+    logits, labels = (torch.cat([part[place] for part in parts]) for place in (0, 1))
     return current().rows(logits), current().rows(labels)
 
 
