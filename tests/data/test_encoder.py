@@ -252,13 +252,13 @@ def test_lists_of_every_arrow_type_are_the_same_rows(kind: pa.DataType, tmp_path
         (Rule(), pa.array([1, 2, None]), pa.array(["1", "2.0", None, "x"] * 500)),
     ],
 )
-def test_values_that_repeat_get_the_ids_that_they_have_alone(rule: Rule, known: pa.Array, column: pa.Array) -> None:
+def test_values_that_repeat_get_the_ids_of_single_rows(rule: Rule, known: pa.Array, column: pa.Array) -> None:
     several = rule.separator is not None
     field = FieldEncoder("f", rule, Vocabulary(known, pa.nulls(len(known))), 3 if several else 1, several)
     assert field._repeats(column)
-    found, alone = field.encode(column), [field.encode(column.slice(i, 1)) for i in range(60)]
+    found, single = field.encode(column), [field.encode(column.slice(i, 1)) for i in range(60)]
     for place, name in enumerate(("ids", "nulls", "unparsed")):
-        expected = np.concatenate([part[place] for part in alone])
+        expected = np.concatenate([part[place] for part in single])
         assert np.array_equal(found[place][:60], expected), name
         assert np.array_equal(found[place][-60:], expected), name
     assert not field._repeats(pa.array([f"{i}" for i in range(2_000)])), "values that do not repeat"

@@ -23,7 +23,7 @@ def _field(name: str, values: list[Any], rule: Rule | None = None, **more: Any) 
 
 
 @pytest.mark.parametrize("name", ["awkward", "avazu", "tiers"])
-def test_rows_get_the_same_ids_alone(name: str, tmp_path: Path) -> None:
+def test_single_rows_get_the_same_ids(name: str, tmp_path: Path) -> None:
     case = SMALL[name](tmp_path)
     encoder = case.data.encoder
     rows, one = case.rows.slice(0, 120), RowEncoder(encoder)

@@ -1,4 +1,4 @@
-"""Results come in the order of the items, whatever thread is first, and nothing goes on after an end."""
+"""Results come in the order of the items, whatever thread is first, and no thread works after the end."""
 
 import threading
 import time
