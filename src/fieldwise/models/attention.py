@@ -9,8 +9,8 @@ from torch.autograd.function import once_differentiable
 
 FEWEST: Final = 16
 """Fields from which on this layer is faster than operations of torch."""
-_NUMBERS: Final = 2**17
-"""Attention weights of one head that are computed together; a chunk of the batch with more leaves the cache."""
+_NUMBERS: Final = 2**19
+"""Attention weights of one head that are computed together: more leave the cache, and with fewer, threads wait."""
 
 
 _threshold_backward: Final = torch.ops.aten.threshold_backward.grad_input
