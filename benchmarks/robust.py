@@ -5,9 +5,10 @@
 
 Datasets are folders of `fieldwise prepare`. A unit is a dataset, a model and a seed: it pretrains once, and for every
 fraction of the parameters and every search it retrains the result with each schedule. Each unit appends its rows to the
-output when it ends, and the same command skips what is there. At the end, and without datasets at once, a summary:
-per search and schedule the difference of test AUC to `uniform` with the constant schedule, paired by seed; the cost is
-seconds of search and retraining over those of pretraining.
+output when it ends, and the same command skips what is there. A folder NAME-tiers holds the rows of NAME with tiers
+(`prepare` makes them by default; NAME needs `--set data.tiers=0`). At the end, and without datasets at once, a summary:
+per search, schedule and tiers the difference of test AUC to `uniform` with the constant schedule and without tiers,
+paired by seed; the cost is seconds of search and retraining over those of pretraining.
 """
 
 import argparse
@@ -27,7 +28,9 @@ SCHEDULES: Final = {
     "constant": {"schedule": "constant"},
     "decay": {},
 }
-BASELINE: Final = ("uniform", "constant")
+TIERS: Final = "-tiers"
+"""Ends the name of a dataset with tiers."""
+BASELINE: Final = ("uniform", "constant", "")
 
 
 @dataclass(frozen=True)
@@ -113,10 +116,14 @@ def missing(given: argparse.Namespace) -> Iterator[Unit]:
 
 def summary(rows: Iterable[dict[str, Any]]) -> list[str]:
     """One line per search and schedule: the mean over cells of the paired difference to the baseline, and the cost."""
-    cells: dict[tuple[Any, ...], dict[tuple[str, str], list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    cells: dict[tuple[Any, ...], dict[tuple[str, str, str], list[dict[str, Any]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for row in rows:
         if row["method"] != "full":
-            cells[(*row["unit"][:2], row["fraction"])][row["method"], row["schedule"]].append(row)
+            data, model, _ = row["unit"]
+            tiers = "tiers" if data.endswith(TIERS) else ""
+            cells[data.removesuffix(TIERS), model, row["fraction"]][row["method"], row["schedule"], tiers].append(row)
     lines = []
     for entrant in sorted({entrant for cell in cells.values() for entrant in cell}):
         differences, costs = [], []
@@ -129,7 +136,7 @@ def summary(rows: Iterable[dict[str, Any]]) -> list[str]:
         if differences:
             above = sum(difference > 0 for difference in differences)
             lines.append(
-                f"{entrant[0]}, {entrant[1]}: {statistics.mean(differences):+.4f}, above in {above} of "
+                f"{', '.join(filter(None, entrant))}: {statistics.mean(differences):+.4f}, above in {above} of "
                 f"{len(differences)} cells, worst {min(differences):+.4f}, cost {statistics.mean(costs):.2f} trainings"
             )
     return lines

@@ -75,9 +75,11 @@ def test_robust_pairs_by_seed_and_averages_over_cells(monkeypatch: pytest.Monkey
     rows = [row("a", seed, "uniform", "constant", 0.7 + seed / 100) for seed in (0, 1)]
     rows += [row("a", seed, "ham", "decay", 0.71 + seed / 100) for seed in (0, 1, 2)]  # seed 2 has no partner
     rows += [row("b", 0, "uniform", "constant", 0.6), row("b", 0, "ham", "decay", 0.59)]
+    rows += [row("b-tiers", 0, "ham", "decay", 0.62)]
     found = robust.summary([*rows, {**row("a", 0, "full", "", 0.9), "fraction": 1.0}])
     assert found == [
         "ham, decay: +0.0000, above in 1 of 2 cells, worst -0.0100, cost 0.50 trainings",
+        "ham, decay, tiers: +0.0200, above in 1 of 1 cells, worst +0.0200, cost 0.50 trainings",
         "uniform, constant: +0.0000, above in 0 of 2 cells, worst +0.0000, cost 0.50 trainings",
     ]
 
