@@ -26,6 +26,8 @@ from fieldwise.train.plan import Training, TrainingPlan
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.stages import Decay, Pretrain, Retrain, pretrain, retrain
 from fieldwise.train.task import Task
+from tests.memorized import SETTINGS as MEMORIZED
+from tests.memorized import memorized_task
 from tests.processes.many import on_ranks
 from tests.searches.small_searches import small
 
@@ -169,3 +171,14 @@ def test_retraining_resumes_with_another_number_of_processes(planted: Dataset, t
         rtol=1e-4,
         atol=0,
     )
+
+
+def without_harm() -> Any:
+    """What pretraining leaves out of rows with a field that memorizes."""
+    found = pretrain(memorized_task(), MEMORIZED)
+    return [(harm.field, harm.left_out, harm.first_order) for harm in found.harms], found.model.layout.widths
+
+
+def test_a_harmful_field_is_left_out_by_all_processes() -> None:
+    first, second = on_ranks(2, without_harm)
+    assert first == second == ([("time", True, False)], (4, 4, 0, 4))

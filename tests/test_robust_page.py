@@ -1,0 +1,49 @@
+"""The page about several datasets: its numbers, and that it agrees with the results."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evidence.robust import PAGE, RESULTS, filled, grid, means, read
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Two tuning datasets and one for confirmation, of which one was also run with tiers."""
+    found = []
+
+    def add(data: str, seed: int, method: str, schedule: str, auc: float, cost: float) -> None:
+        unit = [data, "fm", seed]
+        row = {"unit": unit, "method": method, "schedule": schedule, "fraction": 0.125, "auc": auc, "cost": cost}
+        found.append(json.dumps(row))
+
+    for data, gap in (("a", 0.01), ("b", -0.002), ("census", 0.004)):
+        add(data, 0, "full", "", 0.9, 1.0)
+        for seed in (0, 1):
+            add(data, seed, "uniform", "constant", 0.7 + seed / 100, 2.0)
+            add(f"{data}-tiers", seed, "elimination", "decay", 0.7 + gap + seed / 50, 0.5)
+    add("b", 7, "elimination", "decay", 0.9, 0.5)  # no partner
+    path = tmp_path / "robust.jsonl"
+    path.write_text("\n".join(found) + "\n")
+    return path
+
+
+def test_differences_are_paired_and_averaged_within_datasets_first(rows: Path) -> None:
+    assert means(read(rows))[2:] == [
+        "| **elimination, decay, tiers** (default) | tuning | +0.0090 | 2 of 2 | +0.0030 | 0.50 |",
+        "| **elimination, decay, tiers** (default) | confirmation | +0.0090 | 1 of 1 | +0.0090 | 0.50 |",
+    ]
+
+
+def test_every_cell_of_the_default_is_shown(rows: Path) -> None:
+    lines = grid(read(rows))
+    assert len(lines) == 2 + 3
+    assert lines[2].startswith("| a | FM | 12.5% | 2 | 0.7050 | 0.7200 | +0.0150 | 0.")
+    assert lines[2].endswith("| 2.00 | 0.50 |")
+
+
+def test_the_page_on_disk_agrees_with_the_results() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert "<!-- table robust-grid -->" in text
+    assert filled(text, read(RESULTS)) == text, "run: python -m evidence.robust"
