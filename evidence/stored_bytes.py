@@ -35,7 +35,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results"
 IMAGES: Final = ROOT / "docs" / "results" / "images"
 PAGES: Final = (ROOT / "docs" / "results" / "bytes.md", ROOT / "README.md")
-DATA: Final = {"movielens": "bytes-movielens.jsonl", "criteo": "bytes-criteo.jsonl"}
+DATA: Final = {"movielens": "bytes-movielens.jsonl", "criteo": "bytes-criteo.jsonl", "decay": "bytes-decay.jsonl"}
+DRAWN: Final = ("movielens", "criteo")
+"""Data of a picture."""
 QUARTER: Final = 0.25
 """Fraction of the numbers: 54,000 of the 215,097 in the tables of DCN-V2 on MovieLens-1M."""
 _MADE: Final = re.compile(
@@ -168,7 +170,8 @@ def main() -> None:
     for page in PAGES:
         images = IMAGES.relative_to(page.parent).as_posix()
         write_text(page, filled(page.read_text(encoding="utf-8"), RESULTS, images))
-    for name, file in DATA.items():
+    for name in DRAWN:
+        file = DATA[name]
         if (RESULTS / file).exists():
             draw(read(RESULTS / file), fingerprint([RESULTS / file]), IMAGES / f"bytes-{name}.png")
 
