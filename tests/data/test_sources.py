@@ -211,7 +211,7 @@ REAL = DATA / "ml-1m.zip"
 
 @pytest.mark.skipif(not REAL.exists(), reason="set FIELDWISE_DATA to a folder with ml-1m.zip to run this")
 def test_real_movielens_counts(tmp_path: Path) -> None:
-    data = prepare(MovieLens1M(raw=REAL), tmp_path / "a")
+    data = prepare(MovieLens1M(raw=REAL, tiers=0), tmp_path / "a")
     assert data.info["rows"] == {"train": 590_856, "valid": 74_444, "test": 73_712}
     assert sum(data.info["rows"].values()) == 739_012
     assert data.schema.cardinalities == (6_041, 3_634, 3, 8, 22, 3_440, 302)

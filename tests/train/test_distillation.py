@@ -66,11 +66,17 @@ def test_a_task_without_a_starting_model_can_be_retrained_on_clicks(start: Task)
     assert len(retrain(task, task.new_model(), Retrain(batch=512, epochs=1, distil=0)).history) == 2
 
 
+def test_a_task_starts_from_a_result_or_its_model(start: Task) -> None:
+    trained = pretrain(replace(start, start=None), Pretrain(batch=512, epochs=2))
+    task = start.starting_from(trained)
+    assert task.start is trained.model
+    assert task.start_epochs == 2
+    assert start.starting_from(trained.model).start_epochs is None
+    with pytest.raises(SettingsError, match=r"Got a dict\. Allowed: a model\. Pass its model, fw\.pretrain\(task\)\."):
+        start.starting_from({})  # type: ignore[arg-type]
+
+
 def test_a_result_in_place_of_its_model_is_refused(start: Task) -> None:
     trained = retrain(start, start.starting_model(), Retrain(batch=512, epochs=1))
-    with pytest.raises(
-        SettingsError, match=r"Got a Trained\. Allowed: a model\. Pass its model, fw\.pretrain\(task\)\.model"
-    ):
-        start.starting_from(trained)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match=r"Got a Trained\. Allowed: a model\. Pass its model, fw\.search"):
         retrain(start, trained)  # type: ignore[arg-type]

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, get_context, parent_process
 
 from fieldwise.comparison.cells import Unit, Work
 from fieldwise.comparison.crew import Crew, Outcome
+from fieldwise.core.errors import RunError
 from fieldwise.core.hints import either, speak, speaks_flags
+from fieldwise.core.lock import exclusive
 
 
 class Pool(Crew):
@@ -65,6 +67,9 @@ class Pool(Crew):
         for process in list((self._pool._processes or {}).values()) if self._futures else ():
             process.terminate()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        for unit in self._running():
+            with suppress(RunError), exclusive(unit.folder(self._work.settings, self._work.out)):
+                pass  # removes the lock files that an ended process leaves behind
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
