@@ -219,7 +219,7 @@ class _Reader:
         found = self._read(name, cls, inner)
         if unnamed:  # the keys may be those of another
             here = f" It has no name, so it is '{default}'; [{name}] name chooses another."
-            self.problems[known:] = [problem + here for problem in self.problems[known:]]
+            self.problems[known:] = [problem + here * (" unknown '" in problem) for problem in self.problems[known:]]
         return found
 
     def model(self) -> Model:
