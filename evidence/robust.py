@@ -81,7 +81,8 @@ def grid(cells: Cells) -> list[str]:
         gaps = differences(entrants, DEFAULT)
         if gaps:
             data, model, fraction = cell
-            rows = entrants[BASELINE].values(), entrants[DEFAULT].values()
+            shared = entrants[BASELINE].keys() & entrants[DEFAULT].keys()
+            rows = [[entrants[entrant][seed] for seed in shared] for entrant in (BASELINE, DEFAULT)]
             body.append((
                 data, TITLES[model], f"{100 * fraction:g}%", str(len(gaps)),
                 *(f"{fmean(row['auc'] for row in each):.4f}" for each in rows),

@@ -24,6 +24,7 @@ def rows(tmp_path: Path) -> Path:
             add(data, seed, "uniform", "constant", 0.7 + seed / 100, 2.0)
             add(f"{data}-tiers", seed, "elimination", "decay", 0.7 + gap + seed / 50, 0.5)
     add("b", 7, "elimination", "decay", 0.9, 0.5)  # no partner
+    add("a", 7, "uniform", "constant", 0.1, 9.0)  # no partner
     path = tmp_path / "robust.jsonl"
     path.write_text("\n".join(found) + "\n")
     return path
