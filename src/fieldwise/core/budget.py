@@ -166,7 +166,7 @@ class Budget:
         return int((replace(self, store="float32") if self.unit == "bytes" else self).costs(layout, linear).sum())
 
     def typed(self, layout: Layout, linear: Layout | None = None, dense: int = 0) -> "Budget":
-        """The budget with a stored type in place of auto: the one of most bits that can be best at the bound.
+        """The budget with a stored type in place of auto, chosen by the bound's fraction of the full float32 bytes.
 
         At equal bytes, more numbers of fewer bits are better down to int4 (docs/results/bytes.md). `dense` are the
         bytes of the full model's dense layers, for a budget that counts them.

@@ -144,7 +144,7 @@ class Harm(Record):
     gain_error: FiniteFloat | None = None
     """Standard error of the difference of the two, paired row by row."""
     left_out: bool = False
-    """Whether the model has no columns of the field, and no first-order weights unless `first_order_auc` is better."""
+    """Whether the model has no columns of the field, and no first-order weights unless `first_order`."""
     first_order_auc: FiniteFloat | None = None
     """Validation AUC of a model trained without the field's columns, with its first-order weights; None if none was
     trained."""
