@@ -20,11 +20,12 @@ from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import search
 from fieldwise.tables.optimizer import Method
 from fieldwise.tables.row_factored import row_factored
+from fieldwise.train.decay import Decay
 from fieldwise.train.evaluate import evaluate, predictions
 from fieldwise.train.loop import fit
 from fieldwise.train.plan import Training, TrainingPlan
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.stages import Decay, Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
 from fieldwise.train.task import Task
 from tests.memorized import SETTINGS as MEMORIZED
 from tests.memorized import memorized_task

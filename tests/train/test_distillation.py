@@ -70,7 +70,7 @@ def test_a_task_starts_from_a_result_or_its_model(start: Task) -> None:
     trained = pretrain(replace(start, start=None), Pretrain(batch=512, epochs=2))
     task = start.starting_from(trained)
     assert task.start is trained.model
-    assert task.start_epochs == 2
+    assert (task.start_epochs, task.start_best) == (2, trained.best_epoch)
     assert start.starting_from(trained.model).start_epochs is None
     with pytest.raises(SettingsError, match=r"Got a dict\. Allowed: a model\. Pass its model, fw\.pretrain\(task\)\."):
         start.starting_from({})  # type: ignore[arg-type]

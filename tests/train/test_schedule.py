@@ -1,10 +1,14 @@
 """Retraining with a learning rate that decays."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fieldwise.core.records import Epoch
 from fieldwise.core.settings import validate
+from fieldwise.core.store import Store
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.searches.search import search
@@ -12,8 +16,9 @@ from fieldwise.searches.uniform import Uniform
 from fieldwise.tables import optimizer
 from fieldwise.tables.optimizer import Optimizer
 from fieldwise.tables.rate import Rate
+from fieldwise.train.decay import Decay
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.stages import Decay, Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
 from fieldwise.train.task import Task
 from tests.trainings import Stop, numbers, same
 
@@ -44,6 +49,33 @@ def test_all_epochs_run_with_falling_rates(start: Task, monkeypatch: pytest.Monk
     assert Rate(0.01, 3 * steps).at(seen[-1]) < 0.01 * 0.02
 
 
+def test_rates_follow_from_the_best_epoch_of_pretraining() -> None:
+    assert [Decay().rates(best) for best in (None, 0, 2, 3)] == [(4,), (4, 1), (4, 1), (4,)]
+    assert Decay(rate=3).rates(1) == (3,)
+
+
+@pytest.mark.parametrize("learning_rate", [0.02, 1e-4], ids=["too fast", "too slow"])
+@pytest.mark.parametrize("store", [Store("float32"), Store("int4")], ids=str)
+def test_after_a_pretraining_that_overfits_soon_the_better_of_two_rates_is_kept(
+    start: Task, learning_rate: float, store: Store
+) -> None:
+    early, model = replace(start, start_best=1), search(start, Uniform(), "50%").model
+    settings = Retrain(batch=512, learning_rate=learning_rate, store=store, decay=Decay(epochs=1))
+    found = retrain(early, model, settings)
+    fast, slow = (
+        retrain(start, model, settings.model_copy(update={"decay": Decay(epochs=1, rate=rate)})) for rate in (4, 1)
+    )
+    better = fast if max(fast.history[:2], key=_auc).auc > max(slow.history[:2], key=_auc).auc else slow
+    assert (better is slow) == (learning_rate == 0.02), "each rate is the better once"
+    assert numbers(found) == numbers(better)
+    assert same(found.model.state_dict(), better.model.state_dict())
+    assert found.seconds > sum(epoch.seconds for epoch in found.history) > 0, "both trainings count"
+
+
+def _auc(epoch: Epoch) -> float:
+    return epoch.auc
+
+
 @pytest.mark.parametrize("large", [0, 2])
 @pytest.mark.parametrize("store", [None, "int4"])
 def test_an_interrupted_retraining_ends_with_the_same_bits(
@@ -60,7 +92,32 @@ def test_an_interrupted_retraining_ends_with_the_same_bits(
     assert same(again.model.state_dict(), whole.model.state_dict())
 
 
+class _StopAt(Watcher):
+    """Raises after the first epoch of the training at one rate."""
+
+    def __init__(self, place: int) -> None:
+        self._left = place
+
+    def epoch(self, stage: str, epoch: Epoch) -> None:
+        self._left -= epoch.epoch == 1
+        if self._left < 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_interruption_at_either_rate_ends_with_the_same_bits(start: Task, tmp_path: Path, place: int) -> None:
+    early, model = replace(start, start_best=1), search(start, Uniform(), "50%").model
+    settings = Retrain(batch=512, learning_rate=0.02, decay=Decay(epochs=2))
+    whole = retrain(early, model, settings)
+    with pytest.raises(KeyboardInterrupt):
+        retrain(early, model, settings, tmp_path / "a", _StopAt(place))
+    again = retrain(early, model, settings, tmp_path / "a")
+    assert numbers(again) == numbers(whole)
+    assert same(again.model.state_dict(), whole.model.state_dict())
+
+
 def test_a_bad_schedule_is_one_line() -> None:
-    _, problems = validate(Retrain, {"schedule": "cosine", "decay": {"table_rate": 0}}, "retrain")
-    assert len(problems) == 2
+    values = {"schedule": "cosine", "decay": {"table_rate": 0, "rate": "fast"}}
+    _, problems = validate(Retrain, values, "retrain")
+    assert len(problems) == 3
     assert "schedule" in problems[0]

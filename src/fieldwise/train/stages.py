@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final, Generic, Literal, Self, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from fieldwise.core.automatic import AUTO, Auto, chosen, number_or_auto
+from fieldwise.core.automatic import chosen
 from fieldwise.core.budget import Budget
 from fieldwise.core.display import Shown, View
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.harm import sentence
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch, Harm
-from fieldwise.core.settings import Settings
 from fieldwise.core.store import FLOAT32, Store, StoreText
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
@@ -24,6 +23,7 @@ from fieldwise.models.stored import StoredModel, check_store, stored
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.rounding import RoundedRows, rounding
 from fieldwise.tables.row_factored import row_factored
+from fieldwise.train.decay import RATES, Decay
 from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.harmful import Condition, settle
@@ -32,12 +32,6 @@ from fieldwise.train.plan import Training, TrainingPlan, early_stop
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.task import Task, check_trained
 
-SHARE: Final = 0.6
-"""Epochs of a retraining that decays, in multiples of those of pretraining."""
-UNKNOWN_EPOCHS: Final = 3
-"""Epochs of a retraining that decays if those of pretraining are not known."""
-_Epochs = Annotated[int, Field(ge=1)]
-Epochs = Annotated[_Epochs | Auto, number_or_auto(_Epochs)]
 ROUNDED_PATIENCE: Final = 2
 """Factor of the patience in a training that rounds tables: its first epochs are often worse than none."""
 
@@ -50,25 +44,6 @@ class Pretrain(Training):
     harmful: Literal["drop", "keep"] = "drop"
     """drop: leave out fields that help on rows seen in training and hurt on others, if a training without them is
     better on validation rows; keep: do not look for them."""
-
-
-class Decay(Settings):
-    """A learning rate that rises for 5% of the steps and then falls to zero, in a fixed number of epochs."""
-
-    epochs: Epochs = AUTO
-    """Passes over the training rows, at least 1; all run, but no more than the `epochs` of the training. auto: 0.6
-    times those of pretraining, at least 2; 3 if they are not known."""
-    rate: float = Field(4.0, gt=0)
-    """Highest learning rate, in multiples of `learning_rate`; above 0."""
-    table_rate: float = Field(4.0, gt=0)
-    """Learning rate of tables and first-order weights, in multiples of that of dense layers; above 0."""
-
-    def fitted(self, pretraining: int | None) -> Self:
-        """The settings with a number for `auto`, after this many epochs of pretraining."""
-        if self.epochs != AUTO:
-            return self
-        epochs = UNKNOWN_EPOCHS if pretraining is None else max(2, round(SHARE * pretraining))
-        return self.model_copy(update={"epochs": epochs})
 
 
 class Retrain(Training):
@@ -103,12 +78,17 @@ class Trained(Shown, Generic[M]):
     harms: list[Harm] = field(default_factory=list)
     """Fields that pretraining suspected of harm, and what became of each."""
     other_seconds: float = 0.0
-    """Time of the search for harmful fields, without the training of `model`."""
+    """Time of what was trained beside `model`: without harmful fields, or with another learning rate."""
 
     @property
     def epochs(self) -> int:
         """Epochs of the training."""
         return len(self.history) - 1
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch with the best validation AUC, the first of equals."""
+        return max(self.history, key=lambda epoch: epoch.auc).epoch
 
     @property
     def seconds(self) -> float:
@@ -192,7 +172,7 @@ def retrain(
     folder: Path | None = None,
     watcher: Watcher | None = None,
 ) -> Trained[CTRModel | StoredModel]:
-    """Train a copy of a compact model until early stopping.
+    """Train a copy of a compact model.
 
     It learns from clicks and, by default, from the predictions of the task's starting model, the pretrained full model
     (`Retrain.distil`). With a `Retrain.store` other than float32, the result is the stored model.
@@ -206,14 +186,37 @@ def retrain(
     store = settings.store or FLOAT32
     check_store(small.settings, store)
     rounds = store.bits < 8 if settings.rounded is None else settings.rounded and store.is_integer
-    history = _retrain(small, task, settings, store, folder / "plain" if folder and rounds else folder, watcher)
+    home = folder / "plain" if folder and rounds else folder
+    small, settings, history, other = _at_best_rate(small, task, settings, store, home, watcher)
     if rounds:  # first without: a training that rounds from the start ends worse
         longer = settings.model_copy(update={"patience": ROUNDED_PATIENCE * chosen(settings.patience)})
         with rounding(_trained_tables(small), store) as rounded:
             after = _retrain(small, task, longer, store, folder / "rounded" if folder else None, watcher, rounded)
         last = len(history) - 1
         history += [epoch.model_copy(update={"epoch": last + epoch.epoch}) for epoch in after[1:]]
-    return Trained(_in(store, small.eval()), history)
+    return Trained(_in(store, small.eval()), history, other_seconds=other)
+
+
+def _at_best_rate(
+    model: CTRModel, task: Task, settings: Retrain, store: Store, folder: Path | None, watcher: Watcher | None
+) -> tuple[CTRModel, Retrain, list[Epoch], float]:
+    """Train a copy at each rate: the best on validation rows, its settings and history, and the others' seconds."""
+    rates = settings.decay.rates(task.start_best) if settings.schedule == "decay" else RATES[:1]
+    if len(rates) == 1:
+        return model, settings, _retrain(model, task, settings, store, folder, watcher), 0.0
+    found, watcher = [], watcher or Watcher()
+    for place, rate in enumerate(rates):
+        if place:
+            watcher.begin(f"retrain at rate {rate:g}, seed {task.seed}", done=False)
+        own = settings.model_copy(update={"decay": settings.decay.model_copy(update={"rate": rate})})
+        home, small = folder / f"rate-{rate:g}" if folder else None, deepcopy(model)
+        found.append((small, own, _retrain(small, task, own, store, home, watcher)))
+    aucs = [max(epoch.auc for epoch in history) for _, _, history in found]
+    best = aucs.index(max(aucs))
+    tried = ", ".join(f"{rate:g} ({auc:.4f})" for rate, auc in zip(rates, aucs, strict=True))
+    watcher.note(f"Retrained at rates {tried}; kept rate {rates[best]:g}, by validation AUC.")
+    other = sum(epoch.seconds for place, each in enumerate(found) for epoch in each[2] if place != best)
+    return *found[best], other
 
 
 def _retrain(
@@ -228,7 +231,8 @@ def _retrain(
     """Train in place until the stored model stops improving."""
     decays, decay = settings.schedule == "decay", settings.decay.fitted(task.start_epochs)
     if decays:
-        rate, epochs = settings.learning_rate * decay.rate, min(settings.epochs, chosen(decay.epochs))
+        (highest,) = decay.rates(None)
+        rate, epochs = settings.learning_rate * highest, min(settings.epochs, chosen(decay.epochs))
         settings = settings.model_copy(update={"learning_rate": rate, "epochs": epochs})
 
     def fit_scales() -> None:

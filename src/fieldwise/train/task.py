@@ -36,6 +36,10 @@ class TrainedModel(Protocol):
     def epochs(self) -> int:
         """Epochs of its training."""
 
+    @property
+    def best_epoch(self) -> int:
+        """The epoch with the best validation AUC."""
+
 
 @dataclass(frozen=True, repr=False)
 class Task(Shown):
@@ -53,6 +57,8 @@ class Task(Shown):
     start: CTRModel | None = None
     start_epochs: int | None = None
     """Epochs of the training of the starting model, if known."""
+    start_best: int | None = None
+    """The best of these epochs on validation rows, if known."""
 
     def __post_init__(self) -> None:
         given: object = self.model
@@ -69,11 +75,12 @@ class Task(Shown):
     def starting_from(self, start: "CTRModel | TrainedModel") -> "Task":
         """A copy of the task with a starting model: the result of `fw.pretrain(task)`, or a model.
 
-        From the result, retraining knows how many epochs pretraining took (`Decay.epochs`).
+        From the result, retraining knows how many epochs pretraining took, and which was the best (`Decay`).
         """
         model: Any = start if isinstance(start, CTRModel) else getattr(start, "model", start)
         check_trained(model, "fw.pretrain(task)")
-        return replace(self, start=model, start_epochs=getattr(start, "epochs", None))
+        epochs, best = getattr(start, "epochs", None), getattr(start, "best_epoch", None)
+        return replace(self, start=model, start_epochs=epochs, start_best=best)
 
     def view(self) -> View:
         """The rows, the base model and the fields."""
