@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.engines import expressions, staging
+from fieldwise.data.engines import staging
 from fieldwise.data.engines.columns import as_number, columns_of
-from fieldwise.data.engines.duckdb import DuckDB
+from fieldwise.data.engines.duckdb import DuckDB, _Session
 from fieldwise.data.engines.engine import LABEL, SPLIT, Preparation, Staged
 from fieldwise.data.engines.session import ROW
 from fieldwise.data.engines.splits import check_assigned, files_of_splits
@@ -80,7 +80,7 @@ def test_counts_are_of_training_rows_and_omit_rare_values(
     local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not local:
-        monkeypatch.setattr(expressions, "MAX_LOCAL_ROWS", 0)
+        monkeypatch.setattr(_Session, "max_local_rows", 0)
     staged = stage(parquet(tmp_path / "a"), tmp_path / "work", ColumnSplit(column="part"))
     assert sorted(counts(staged, 0), key=str) == [("a", 3), ("b", 1), (None, 1)]
     assert counts(staged, 0, min_count=2) == [("a", 3)]
@@ -90,7 +90,7 @@ def test_counts_are_of_training_rows_and_omit_rare_values(
 
 
 def test_rare_lists_are_counted_at_any_minimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expressions, "MAX_LOCAL_ROWS", 0)
+    monkeypatch.setattr(_Session, "max_local_rows", 0)
     table = TABLE.append_column("tags", pa.array([["x"], ["x", "y"], ["x"], [], ["z"], ["x"], ["x"], ["x"]]))
     staged = stage(
         parquet(tmp_path / "a", table), tmp_path / "work", ColumnSplit(column="part"), {"tags": Rule(column="tags")}

@@ -12,7 +12,6 @@ import pytest
 
 from fieldwise.core.errors import DataError
 from fieldwise.data.check import check
-from fieldwise.data.engines import expressions
 from fieldwise.data.engines.duckdb import DuckDB, _Session
 from fieldwise.data.prepare import prepare
 from fieldwise.data.split import FileSplit, SplitRule
@@ -67,7 +66,7 @@ def test_few_rows_are_counted_without_a_query_for_each_column(
 def test_many_rows_are_counted_in_queries_that_see_one_column_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expressions, "MAX_LOCAL_ROWS", 0)
+    monkeypatch.setattr(_Session, "max_local_rows", 0)
     widths = scanned(monkeypatch)
     prepare(Table(raw=write(tmp_path / "a.parquet", 30), label="click"), tmp_path / "out")
     assert set(widths) == {1, 2}
@@ -84,14 +83,14 @@ def test_counting_in_this_process_and_in_duckdb_makes_the_same_dataset(
     split: SplitRule | None = FileSplit(valid=tmp_path / "b.csv", test=tmp_path / "c.csv") if name == "files" else None
     source = Table(raw=raw, label="click", min_count=3, ignore=("part",), fields=small_files.rules())
     here = prepare(source, tmp_path / "here", split)
-    monkeypatch.setattr(expressions, "MAX_LOCAL_ROWS", 0)
+    monkeypatch.setattr(_Session, "max_local_rows", 0)
     assert contents(prepare(source, tmp_path / "there", split).folder) == contents(here.folder)
 
 
 def test_constant_columns_of_many_rows_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"one": ["x"] * 300, "two": [2013] * 300, "a": list(range(10)) * 30, "click": [0, 1, 1] * 100}
     pq.write_table(pa.table(rows), tmp_path / "a.parquet")
-    monkeypatch.setattr(expressions, "MAX_LOCAL_ROWS", 0)
+    monkeypatch.setattr(_Session, "max_local_rows", 0)
     data = prepare(Table(raw=tmp_path / "a.parquet", label="click"), tmp_path / "out")
     assert data.info["dropped"] == {"one": "only the value 'x'", "two": "only the value '2013'"}
 
@@ -116,7 +115,7 @@ def test_types_of_parquet_are_counted_alike(tmp_path: Path, monkeypatch: pytest.
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     source = Table(raw=tmp_path / "a.parquet", label="click", min_count=2)
     here = prepare(source, tmp_path / "here", engine=DuckDB(threads=1))
-    monkeypatch.setattr(expressions, "MAX_LOCAL_ROWS", 0)
+    monkeypatch.setattr(_Session, "max_local_rows", 0)
     assert contents(prepare(source, tmp_path / "there").folder) == contents(here.folder)
 
 

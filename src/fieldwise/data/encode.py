@@ -2,22 +2,25 @@
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.encoder import Encoder, joined
+from fieldwise.core.in_order import in_order
+from fieldwise.data.encoder import Encoder, has_unknown, joined
 from fieldwise.data.engines.engine import LABEL, SPLIT, Done, Part, Progress, StagedFields, field
 from fieldwise.data.rare import limit_ids
 from fieldwise.data.shards import Counts, Shard, Writer
 from fieldwise.data.split import SPLITS
-from fieldwise.data.tiers import Tiered
+from fieldwise.data.tiers import TierIds
 from fieldwise.data.unparsed import Unparsed, UnparsedTexts
 
 _CHUNK: Final = 2**16
@@ -29,6 +32,18 @@ class Made:
     """A shard, and the counts of its rows by split."""
 
     shard: Shard
+    counts: dict[str, Counts]
+    unparsed: dict[str, UnparsedTexts]
+
+
+class _Rows(NamedTuple):
+    """The encoded rows of a batch."""
+
+    ids: NDArray[np.int32]
+    """(rows, places), by split."""
+    labels: NDArray[np.uint8]
+    ends: list[int]
+    """Row at which each split begins, and the end of the last."""
     counts: dict[str, Counts]
     unparsed: dict[str, UnparsedTexts]
 
@@ -46,6 +61,9 @@ class Encoding:
     """Where shards are written; every process sees it."""
     shard_rows: int
     """Maximum rows per shard."""
+    tiers: TierIds | None = None
+    """Tiers of the fields, if they have some; counts are of the fields."""
+    threads: int = 1
 
     def __call__(self, part: Part, done: Done) -> list[Made]:
         """Writes one shard, or more if the part has many rows; none if it has none."""
@@ -54,22 +72,36 @@ class Encoding:
     def _shard(self, batches: Iterable[pa.RecordBatch], done: Done) -> Made:
         counts = {name: Counts(len(self.encoder.schema)) for name in SPLITS}
         unparsed = {name: Unparsed(self.encoder.fields) for name in SPLITS}
-        with Writer(self.folder, self.encoder.schema.places) as writer:
-            for batch in batches:
-                columns = [batch.column(field(place)) for place in self.places]
-                clicks = pc.is_in(batch.column(LABEL), value_set=self.clicks)
-                labels = clicks.to_numpy(zero_copy_only=False).astype(np.uint8)
-                split = np.asarray(batch.column(SPLIT))
-                encoded = [entry.encode(column) for entry, column in zip(self.encoder.fields, columns, strict=True)]
-                ids = joined(encoded)  # (rows, places)
-                nulls = np.stack([part.nulls for part in encoded], axis=1)
-                for index, name in enumerate(SPLITS):
-                    chosen = split == index
-                    writer.add(name, ids[chosen], labels[chosen])
-                    counts[name].add(labels[chosen], self.encoder.unknown(ids[chosen]), nulls[chosen])
-                    unparsed[name].add(columns, encoded, chosen)
-                done(batch.num_rows)
+        places = self.encoder.schema.places if self.tiers is None else self.tiers.places
+        with (
+            Writer(self.folder, places) as writer,
+            closing(in_order(self._encoded, batches, self.threads)) as parts,
+        ):
+            for rows in parts:
+                for name, (start, end) in zip(SPLITS, pairwise(rows.ends), strict=True):
+                    writer.add(name, rows.ids[start:end], rows.labels[start:end])
+                    counts[name].join(rows.counts[name])
+                    unparsed[name].join(rows.unparsed[name])
+                done(len(rows.labels))
         return Made(writer.shard, counts, {name: texts.found for name, texts in unparsed.items()})
+
+    def _encoded(self, batch: pa.RecordBatch) -> _Rows:
+        columns = [batch.column(field(place)) for place in self.places]
+        clicks = pc.is_in(batch.column(LABEL), value_set=self.clicks)
+        labels = clicks.to_numpy(zero_copy_only=False).astype(np.uint8)
+        encoded = [entry.encode(column) for entry, column in zip(self.encoder.fields, columns, strict=True)]
+        unknown, nulls = [has_unknown(part.ids) for part in encoded], [part.nulls for part in encoded]
+        split, counts, unparsed = np.asarray(batch.column(SPLIT)), {}, {}
+        for index, name in enumerate(SPLITS):
+            chosen = split == index
+            counts[name] = Counts.of(labels, unknown, nulls, chosen)
+            texts = Unparsed(self.encoder.fields)
+            texts.add(columns, encoded, chosen)
+            unparsed[name] = texts.found
+        ids = joined(encoded) if self.tiers is None else self.tiers(joined(encoded))
+        order = np.argsort(split, kind="stable")
+        ends = np.searchsorted(split[order], range(len(SPLITS) + 1)).tolist()
+        return _Rows(np.ascontiguousarray(ids).take(order, axis=0), labels[order], ends, counts, unparsed)
 
 
 def divided(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[Iterator[pa.RecordBatch]]:
@@ -131,20 +163,20 @@ class Rewriting:
 
     limited: Encoder
     """The encoder without rare values."""
-    tiered: Tiered
+    tiers: TierIds
     folder: Path
 
     def __call__(self, shard: Shard, done: Done) -> Made:
         """Writes a new shard; the counts are those before tiers, and only of unknown values."""
         counts = {name: Counts(len(self.limited.schema)) for name in SPLITS}
-        with Writer(self.folder, self.tiered.encoder.schema.places) as writer:
+        with Writer(self.folder, self.tiers.places) as writer:
             for name in (name for name in SPLITS if shard.rows[name]):
                 ids, labels = shard.array(name, "ids"), shard.array(name, "labels")
                 for start in range(0, len(labels), _CHUNK):
-                    chunk = np.array(ids[start : start + _CHUNK])
+                    chunk = np.array(ids[start : start + _CHUNK], order="F")
                     limit_ids(chunk, self.limited.schema)
                     counts[name].unknown += self.limited.unknown(chunk).sum(0)
-                    writer.add(name, self.tiered.ids(chunk), labels[start : start + _CHUNK])
+                    writer.add(name, self.tiers(chunk), labels[start : start + _CHUNK])
                 done(len(labels))
         return Made(writer.shard, counts, {})
 

@@ -205,6 +205,12 @@ class Encoder:
         return np.logical_or.reduceat(ids == UNKNOWN, starts, axis=1)
 
 
+def has_unknown(ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Returns a mask (rows,) of the rows of one field, (rows, length), that have an unknown value."""
+    found: NDArray[np.bool_] = (ids[:, 0] == UNKNOWN) if ids.shape[1] == 1 else (ids == UNKNOWN).any(1)
+    return found
+
+
 def joined(encoded: Sequence[Encoded]) -> NDArray[np.int32]:
     """Returns the ids (rows, places) of all fields; those of a place lie together in memory, which is faster."""
     return np.concatenate([part.ids.T for part in encoded]).T if encoded else np.empty((0, 0), np.int32)

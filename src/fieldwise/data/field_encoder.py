@@ -84,8 +84,9 @@ class FieldEncoder:
         if pa.types.is_dictionary(column.type):
             values = column.dictionary
             part = self.encode(pa.concat_arrays([values, pa.nulls(1, values.type)]))
-            places: NDArray[np.int64] = pc.fill_null(column.indices, len(values)).to_numpy(zero_copy_only=False)
-            return Encoded(part.ids[places], part.nulls[places], part.unparsed[places])
+            places: NDArray[np.int32] = pc.fill_null(column.indices, len(values)).to_numpy(zero_copy_only=False)
+            bad = part.unparsed.take(places) if self.reads_times else np.zeros(len(places), bool)
+            return Encoded(part.ids.take(places, axis=0), part.nulls.take(places), bad)
         lists = self.rule.lists(column) if self.several else None
         if lists is None:
             part = self._single(column)

@@ -90,15 +90,19 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         fitted = fit_vocabularies(chosen.staged, chosen.rules, rows.cells, lenient, engine.vocabulary_bytes, progress)
         check_tiers(fitted.fields)
         encoder = Encoder(fitted.fields)
-        encoding = Encoding(encoder, tuple(fitted.places), labels, scratch, engine.shard_rows)
+        tiered, limits = Tiered(encoder, source.tiers), source.min_count == AUTO
+        tiers = tiered.ids if tiered.splits_fields and not limits else None
+        encoding = Encoding(
+            encoder, tuple(fitted.places), labels, scratch, engine.shard_rows, tiers, engine.encoding_threads
+        )
         shards, splits = encode(chosen.staged, encoding, progress)
         _check_classes(splits, staged.rows)
-        if source.min_count == AUTO:
+        if limits:
             encoder = _without_rare(encoder, shards, _open_counts(chosen.rules, rows, source))
-        tiered = Tiered(encoder, source.tiers)
-        if encoder is not encoding.encoder or tiered.splits_fields:
-            shards, unknown = rewrite(chosen.staged, shards, Rewriting(encoder, tiered, scratch))
-            splits = {name: {**split, "unknown": unknown[name]} for name, split in splits.items()}
+            tiered = Tiered(encoder, source.tiers)
+            if encoder is not encoding.encoder or tiered.splits_fields:
+                shards, unknown = rewrite(chosen.staged, shards, Rewriting(encoder, tiered.ids, scratch))
+                splits = {name: {**split, "unknown": unknown[name]} for name, split in splits.items()}
         info = _info(shards, tiered, splits)
         info |= {"label": rows.label, "skipped": staged.skipped, "untimed": staged.untimed, "dropped": fitted.dropped}
         info["made"] = made

@@ -39,12 +39,19 @@ class Counts:
         self.unknown = np.zeros(self.fields, np.int64)
         self.nulls = np.zeros(self.fields, np.int64)
 
-    def add(self, labels: NDArray[np.uint8], unknown: NDArray[np.bool_], nulls: NDArray[np.bool_]) -> None:
-        """Adds rows."""
-        self.rows += len(labels)
-        self.clicks += int(labels.sum())
-        self.unknown += unknown.sum(0)
-        self.nulls += nulls.sum(0)
+    @classmethod
+    def of(
+        cls,
+        labels: NDArray[np.uint8],
+        unknown: Sequence[NDArray[np.bool_]],
+        nulls: Sequence[NDArray[np.bool_]],
+        chosen: NDArray[np.bool_],
+    ) -> Self:
+        """Counts the chosen rows; the masks are one per field."""
+        found = cls(len(unknown), int(np.count_nonzero(chosen)), int(np.count_nonzero(labels[chosen])))
+        found.unknown[:] = [np.count_nonzero(mask & chosen) for mask in unknown]
+        found.nulls[:] = [np.count_nonzero(mask & chosen) for mask in nulls]
+        return found
 
     def join(self, other: "Counts") -> None:
         """Adds the counts of other rows."""

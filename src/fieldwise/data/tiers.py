@@ -47,6 +47,31 @@ class _Part:
     """The new id of each old id; None if ids stay."""
 
 
+@dataclass(frozen=True, slots=True)
+class TierIds:
+    """Maps the ids of fields to those of their tiers."""
+
+    starts: tuple[int, ...]
+    """First place of each field, and the end of the last."""
+    parts: tuple[tuple[int, NDArray[np.int32] | None], ...]
+    """For each new field the index of the old one, and the new id of each old id; None if ids stay."""
+
+    @property
+    def places(self) -> int:
+        """Number of ids per row."""
+        return sum(self.starts[index + 1] - self.starts[index] for index, _ in self.parts)
+
+    def __call__(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Returns the ids (rows, places) in the new fields; those of a place lie together in memory."""
+        found = np.empty((self.places, len(ids)), np.int32)
+        end = 0
+        for index, new in self.parts:
+            old = ids[:, self.starts[index] : self.starts[index + 1]].T
+            start, end = end, end + len(old)
+            found[start:end] = old if new is None else new.take(old)
+        return found.T
+
+
 class Tiered:
     """An encoder with the tiers that the settings ask for."""
 
@@ -75,13 +100,11 @@ class Tiered:
 
         return check.model_copy(update={"columns": tuple(told(column) for column in check.columns)})
 
-    def ids(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Returns the ids (rows, places) in the new fields of rows with ids in the old ones."""
-        lengths = [field.length for field in self._given.fields]
-        starts = np.cumsum([0, *lengths])
-        olds = [ids[:, starts[part.index] : starts[part.index + 1]] for part in self._parts]
-        new = [old if part.ids is None else part.ids[old] for part, old in zip(self._parts, olds, strict=True)]
-        return np.concatenate(new, axis=1)  # (rows, places)
+    @property
+    def ids(self) -> TierIds:
+        """Maps ids of the old fields to those of the new ones."""
+        starts = np.cumsum([0, *(field.length for field in self._given.fields)]).tolist()
+        return TierIds(tuple(starts), tuple((part.index, part.ids) for part in self._parts))
 
     def counts(self, split: dict[str, Any]) -> dict[str, Any]:
         """Returns the counts of a split: rows that neither tier knows, and nulls, which are frequent values."""

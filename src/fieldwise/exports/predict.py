@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.files import replacing
+from fieldwise.core.in_order import in_order
 from fieldwise.data.files import PARQUET, Raw, find
 from fieldwise.data.text_layout import UTF8
 from fieldwise.data.unparsed import Unparsed
-from fieldwise.exports.in_order import in_order
 from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.raw_rows import RawRows
 

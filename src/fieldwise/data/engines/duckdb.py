@@ -2,11 +2,13 @@
 
 import errno
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pydantic import Field
 
 from fieldwise.core.errors import DataError
@@ -15,6 +17,7 @@ from fieldwise.core.hints import either
 from fieldwise.data.engines.columns import column
 from fieldwise.data.engines.engine import Engine, Preparation, Staged
 from fieldwise.data.engines.session import ROW, BadRow
+from fieldwise.data.engines.staged_file import READ, is_plain, write_rows
 from fieldwise.data.source import Files
 
 if TYPE_CHECKING:
@@ -40,6 +43,11 @@ class DuckDB(Engine):
     threads: int | None = Field(None, ge=1)
     """Number of threads, at least 1; by default all cores."""
 
+    @property
+    def encoding_threads(self) -> int:
+        """Threads that encode rows."""
+        return super().encoding_threads if self.threads is None else min(self.threads, super().encoding_threads)
+
     def stage(self, plan: Preparation) -> Staged:
         """Reads, checks and splits the rows in DuckDB."""
         try:
@@ -50,11 +58,15 @@ class DuckDB(Engine):
 
 
 class _Session:
+    max_local_rows = sys.maxsize
+
     def __init__(self, engine: DuckDB, work: Path) -> None:
         import duckdb
         import ibis
 
         self._threads = engine.threads or os.cpu_count() or 1
+        self.threads = engine.encoding_threads
+        self.max_local_bytes = engine.vocabulary_bytes // 4
         # half for DuckDB, the other half for values and batches
         self._limit = min(engine.memory // 2, engine.memory - _BASE_MEMORY)
         self._con = ibis.duckdb.connect(
@@ -112,9 +124,10 @@ class _Session:
         # one thread numbers raw rows; more would only read ahead and spill to disk
         self._con.con.execute(f"SET threads = {1 if raw else self._threads}")
         try:
-            # DuckDB buffers a row group, so wide rows get smaller groups
+            # a row group is buffered, so wide rows get smaller groups
             group = min(131_072, max(2_048, _GROUP_CELLS // len(rows.columns)))
-            self._con.to_parquet(rows, folder / "0.parquet", row_group_size=group, compression="lz4")
+            if not raw or not self._write_here(rows, folder / "0.parquet", group):
+                self._con.to_parquet(rows, folder / "0.parquet", row_group_size=group, compression="lz4")
         except duckdb.Error as error:
             if full(error):
                 raise OSError(errno.ENOSPC, _first_line(error)) from error
@@ -126,6 +139,14 @@ class _Session:
                 ) from error
             action = "read or write" if isinstance(error, duckdb.IOException) else "read these rows"
             raise DataError(f"DuckDB cannot {action}: {_first_line(error)}. Check the files.") from error
+
+    def _write_here(self, rows: "ir.Table", path: Path, group: int) -> bool:
+        """Writes rows of plain types while DuckDB reads them, which is faster than its writer; False for others."""
+        found = self._con.con.execute(self._con.compile(rows)).to_arrow_reader(min(group, READ))
+        if not is_plain(found.schema):
+            return False
+        write_rows(found.schema, _streamed(found), path, group)
+        return True
 
     def scan(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
         """Returns some columns of what `write` wrote; a view of all columns would be bound in every query."""
@@ -157,6 +178,18 @@ class _Session:
                 "Check the source, the delimiter and the columns."
             )
         return int(count), BadRow(str(path), int(line), str(text), str(reason).splitlines()[0].rstrip("."))
+
+
+def _streamed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the batches; an error of DuckDB, which Arrow passes on as text, is one of DuckDB's again."""
+    import duckdb
+
+    try:
+        yield from batches
+    except OSError as error:
+        kinds = {"Out of Memory": duckdb.OutOfMemoryException, "IO": duckdb.IOException}
+        kind = kinds.get(str(error).partition(" Error:")[0], duckdb.Error)
+        raise kind(str(error)) from error
 
 
 def _first_line(error: Exception) -> str:

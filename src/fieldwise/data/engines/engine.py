@@ -1,10 +1,11 @@
 """Base class of the engines, and what they return: raw rows with their split, and value counts."""
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 from pydantic import Field
@@ -20,6 +21,8 @@ Done = Callable[[int], None]
 """Called with a number of rows that were done."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+_MAX_THREADS: Final = 4
+"""Maximum threads that encode rows: more would wait for the one that reads and writes them."""
 LABEL, SPLIT = "label", "split"
 """Columns of staged rows in addition to the fields: the label as text, and the row's index in SPLITS."""
 
@@ -128,6 +131,11 @@ class Engine(Settings):
     def vocabulary_bytes(self) -> int:
         """Maximum bytes of all vocabularies; counting and lookup take a small multiple of it."""
         return (self.memory << 20) // 8
+
+    @property
+    def encoding_threads(self) -> int:
+        """Threads that encode rows, if this process does; each holds a batch of rows."""
+        return min(os.cpu_count() or 1, _MAX_THREADS)
 
     @abstractmethod
     def stage(self, plan: Preparation) -> Staged:

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import ibis
 import ibis.expr.types as ir
@@ -30,12 +30,9 @@ from fieldwise.data.engines.local import LocalCounts
 from fieldwise.data.engines.readable import readable
 from fieldwise.data.engines.session import ROW, Session
 from fieldwise.data.engines.splits import check_assigned, files_of_splits, split_index
-from fieldwise.data.engines.staging import BATCH, every_nth, read_batches, spool
+from fieldwise.data.engines.staging import every_nth, read_batches, spool
 from fieldwise.data.source import Files
 from fieldwise.data.split import ColumnSplit
-
-MAX_LOCAL_ROWS: Final = BATCH
-"""At most this many rows are counted in this process; one query per field would take longer."""
 
 
 class EngineRows:
@@ -63,8 +60,9 @@ class EngineRows:
         self.skipped = self._check_bad_rows(files, shown)
         found = self._count(SPLIT)
         self.rows = [found.get(i, 0) for i in range(3)]
-        few = sum(found.values()) <= MAX_LOCAL_ROWS
-        self._local = LocalCounts(self.folders, len(plan.rules)) if few else None
+        few = sum(found.values()) <= session.max_local_rows
+        limits = session.max_local_bytes, session.threads
+        self._local = LocalCounts(self.folders, len(plan.rules), *limits) if few else None
         self.labels: dict[str | None, int] = self._count(LABEL)
         if isinstance(plan.split, ColumnSplit):
             check_assigned(sum(found.values()) - sum(self.rows), plan.split)
@@ -92,7 +90,7 @@ class EngineRows:
     def batches(self, parsed: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
         """Yields all rows in order."""
         for folder in self.folders:
-            yield from read_batches(folder, [field(index) for index in parsed])
+            yield from read_batches(folder, [field(index) for index in parsed], as_stored=True)
 
     def parts(self, parsed: Sequence[int] = ()) -> Sequence[Part]:
         """Returns all rows as one part."""

@@ -1,6 +1,7 @@
-"""Counts few staged rows in this process, which is faster than one engine query per field."""
+"""Counts staged rows in this process, which is faster than one engine query per field."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -8,36 +9,68 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from fieldwise.data.engines.engine import SPLIT, field
+from fieldwise.data.engines.staging import parquet_files, stored_dictionaries
 from fieldwise.data.rules import numbers_of
 from fieldwise.data.vocabulary import Counter
 
-_GROUP_BYTES: Final = 64 << 20
-"""Maximum bytes of the columns that are read together."""
+_GROUP_BYTES: Final = 16 << 20
+"""Approximate maximum bytes of the columns that are counted together; one may be larger."""
+
+Counted = dict[str, pa.Table | None]
+"""Values and counts by column; None if they take too much memory."""
 
 
 class LocalCounts:
-    """Counts training rows of Parquet files, by groups of columns; the engine counts lists and very long text."""
+    """Counts training rows of Parquet files, by groups of columns; the engine counts lists, and too many values.
 
-    def __init__(self, folders: Sequence[Path], fields: int) -> None:
-        self._files = [_open(path) for folder in folders for path in sorted(folder.glob("*.parquet"))]
-        self._groups = _groups(self._files, fields)
-        self._group: list[str] = []
-        self._rows = pa.table({})
+    Another thread counts the next group while the caller works.
+    """
+
+    def __init__(self, folders: Sequence[Path], fields: int, max_bytes: int, threads: int) -> None:
+        """Counts a column's values here if their table stays within `max_bytes`."""
+        paths = [path for folder in folders for path in parquet_files(folder)]
+        self._files = [(path, pq.read_metadata(path)) for path in paths]
+        self._groups = _groups([about for _, about in self._files], fields)
+        self._places = {name: index for index, group in enumerate(self._groups) for name in group}
+        self._max_bytes, self._ahead = max_bytes, int(threads > 1)
+        self._pool = ThreadPoolExecutor(1 + self._ahead, "fieldwise")
+        self._counted: dict[int, Future[Counted]] = {}
 
     def counts(self, index: int, min_count: int, ascending: bool) -> Iterator[pa.RecordBatch] | None:
         """Like `Staged.counts`; None if the engine must count."""
-        name = field(index)
-        if name not in self._groups:
+        place = self._places.get(field(index))
+        if place is None:
             return None
-        if self._groups[name] is not self._group:
-            self._group = self._groups[name]
-            self._rows = pa.concat_tables([_training_rows(file, self._group) for file in self._files])
-        counter = Counter()
-        for chunk in self._rows[name].chunks:
-            counter.add(*_counted(chunk))
-        return counted(counter.table(), min_count, ascending)
+        last = min(place + self._ahead, len(self._groups) - 1)
+        self._counted = {
+            group: self._counted.get(group) or self._pool.submit(self._count, group) for group in range(place, last + 1)
+        }
+        table = self._counted[place].result()[field(index)]
+        return None if table is None else counted(table, min_count, ascending)
+
+    def _count(self, group: int) -> Counted:
+        counters = {name: Counter() for name in self._groups[group]}
+        for path, about in self._files:
+            texts = sorted(stored_dictionaries(about) & counters.keys())
+            with pq.ParquetFile(path, metadata=about, read_dictionary=texts, pre_buffer=False) as file:
+                for part in range(about.num_row_groups):
+                    if counters:
+                        self._add(file.read_row_group(part, [SPLIT, *counters], use_threads=False), counters)
+        return {name: counters[name].table() if name in counters else None for name in self._groups[group]}
+
+    def _add(self, rows: pa.Table, counters: dict[str, Counter]) -> None:
+        """Adds the training rows; removes counters that are too large."""
+        train = np.asarray(rows[SPLIT]) == 0
+        for name, counter in list(counters.items()):
+            for chunk, own in _chunks(rows[name], train):
+                counter.add(*_counted(chunk, own))
+            if counter.nbytes > self._max_bytes:
+                counter.merge()
+                if counter.nbytes > self._max_bytes:
+                    del counters[name]
 
 
 def counted(table: pa.Table, min_count: int, ascending: bool) -> Iterator[pa.RecordBatch]:
@@ -49,48 +82,43 @@ def counted(table: pa.Table, min_count: int, ascending: bool) -> Iterator[pa.Rec
     return iter(table.to_batches())
 
 
-def _open(path: Path) -> pq.ParquetFile:
-    schema = pq.read_schema(path)
-    text = [column.name for column in schema if pa.types.is_string(column.type)]
-    return pq.ParquetFile(path, read_dictionary=text, pre_buffer=False)  # each distinct text once
-
-
-def _groups(files: Sequence[pq.ParquetFile], fields: int) -> dict[str, list[str]]:
-    """Returns, for each column, the group of columns read with it."""
-    rows = sum(file.metadata.num_rows for file in files)
+def _groups(files: Sequence[pq.FileMetaData], fields: int) -> list[list[str]]:
+    """Returns the groups of columns that are counted together, in the order of the fields."""
+    rows = sum(about.num_rows for about in files)
     sizes: dict[str, int] = dict.fromkeys((field(i) for i in range(fields)), 8 * rows)
-    for file in files:
-        for group in range(file.metadata.num_row_groups):
-            about = file.metadata.row_group(group)
-            for index in range(about.num_columns):
-                column = about.column(index)
-                name = column.path_in_schema
-                if name in sizes:  # skips list entries
-                    sizes[name] += column.total_uncompressed_size
-    flat = {column.name for column in files[0].schema_arrow if not pa.types.is_nested(column.type)}
-    groups: dict[str, list[str]] = {}
-    current: list[str] = []
+    for about in files:
+        for group in map(about.row_group, range(about.num_row_groups)):
+            for column in map(group.column, range(group.num_columns)):
+                if column.path_in_schema in sizes:  # skips list entries
+                    sizes[column.path_in_schema] += column.total_uncompressed_size
+    flat = {column.name for column in files[0].schema.to_arrow_schema() if not pa.types.is_nested(column.type)}
+    groups: list[list[str]] = []
     taken = 0
     for name, size in sizes.items():
-        if name not in flat or size > _GROUP_BYTES:
+        if name not in flat:
             continue
-        if taken + size > _GROUP_BYTES:
-            current, taken = [], 0
-        current.append(name)
+        if not groups or taken + size > _GROUP_BYTES:
+            groups.append([])
+            taken = 0
+        groups[-1].append(name)
         taken += size
-        groups[name] = current
     return groups
 
 
-def _training_rows(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
-    rows = file.read([SPLIT, *columns], use_threads=False)
-    return rows.filter(pc.equal(rows[SPLIT], 0)).drop_columns(SPLIT)
+def _chunks(column: pa.ChunkedArray, train: NDArray[np.bool_]) -> Iterator[tuple[pa.Array, NDArray[np.bool_]]]:
+    start = 0
+    for chunk in column.chunks:
+        yield chunk, train[start : start + len(chunk)]
+        start += len(chunk)
 
 
-def _counted(chunk: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Returns the distinct values of a chunk and their counts."""
+def _counted(chunk: pa.Array, train: NDArray[np.bool_]) -> tuple[pa.Array, pa.Array]:
+    """Returns the distinct values of the training rows of a chunk, and their counts."""
     if not pa.types.is_dictionary(chunk.type):
-        found = pc.value_counts(chunk)
+        found = pc.value_counts(chunk.filter(pa.array(train)))
         return found.field("values"), found.field("counts")
-    found = pc.value_counts(chunk.indices)
-    return chunk.dictionary.take(found.field("values")), found.field("counts")
+    values = chunk.dictionary
+    places: NDArray[np.int32] = pc.fill_null(chunk.indices, len(values)).to_numpy(zero_copy_only=False)
+    counts = np.bincount(places[train], minlength=len(values) + 1)  # the last are nulls
+    seen = np.flatnonzero(counts)
+    return pa.concat_arrays([values, pa.nulls(1, values.type)]).take(pa.array(seen)), pa.array(counts[seen])

@@ -27,6 +27,13 @@ class BadRow:
 class Session(Protocol):
     """Operations that differ between engines."""
 
+    max_local_rows: int
+    """At most this many rows are counted in this process; for few of them one query per field would take longer."""
+    max_local_bytes: int
+    """Maximum bytes of the values of a field that are counted in this process."""
+    threads: int
+    """Number of threads that count in this process."""
+
     def read(self, files: Files) -> "ir.Table":
         """Returns the raw columns, all text if the files are text, and ROW."""
 

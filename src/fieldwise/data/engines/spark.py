@@ -15,6 +15,7 @@ from fieldwise.data.engines.columns import column
 from fieldwise.data.engines.engine import Engine, Preparation, Staged
 from fieldwise.data.engines.executors import cause, stopping, telling
 from fieldwise.data.engines.session import ROW, BadRow
+from fieldwise.data.engines.staging import BATCH
 from fieldwise.data.files import line_of
 from fieldwise.data.source import Files
 
@@ -34,6 +35,11 @@ class Spark(Engine):
     master: str = "local[*]"
     """Master URL, such as spark://host:7077; the cluster must see the raw files and the dataset folder."""
 
+    @property
+    def encoding_threads(self) -> int:
+        """One, since every executor has its own."""
+        return 1
+
     def stage(self, plan: Preparation) -> Staged:
         """Reads, checks and splits the rows in Spark."""
         try:
@@ -51,6 +57,8 @@ class Spark(Engine):
 
 
 class _Session:
+    max_local_rows = BATCH
+
     def __init__(self, engine: Spark) -> None:
         import ibis
         from py4j.protocol import Py4JError
@@ -80,6 +88,7 @@ class _Session:
                 f"and {either('--master', 'fw.Spark(master=...)')}."
             ) from error
         self._con = ibis.pyspark.connect(self.spark)
+        self.threads, self.max_local_bytes = engine.encoding_threads, engine.vocabulary_bytes // 4
         self._views = 0
         self._written: dict[Path, Any] = {}
         self._bad: list[tuple[str, Any]] = []

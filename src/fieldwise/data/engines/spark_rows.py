@@ -49,7 +49,7 @@ class _File:
     parsed: tuple[str, ...]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return read_file(self.path, self.parsed)
+        return read_file(self.path, self.parsed, as_stored=True)
 
 
 @dataclass(frozen=True, slots=True)

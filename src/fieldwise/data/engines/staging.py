@@ -14,7 +14,7 @@ from fieldwise.data.source import Files, SourceRows
 
 BATCH: Final = 131_072
 """Maximum rows per batch."""
-BATCH_BYTES: Final = 64 << 20
+BATCH_BYTES: Final = 32 << 20
 """Approximate maximum bytes per batch of wide rows; encoding takes a small multiple of it."""
 
 
@@ -36,11 +36,11 @@ def spool(rows: SourceRows, folder: Path) -> Files:
 
 
 def read_batches(
-    folder: Path, repeated: Sequence[str] = (), columns: Sequence[str] | None = None
+    folder: Path, repeated: Sequence[str] = (), columns: Sequence[str] | None = None, as_stored: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of Parquet files in order; columns of `repeated` text become dictionary arrays."""
+    """Yields the rows of Parquet files in order, as `read_file` does."""
     for path in parquet_files(folder):
-        yield from read_file(path, repeated, columns)
+        yield from read_file(path, repeated, columns, as_stored)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -49,17 +49,32 @@ def parquet_files(folder: Path) -> list[Path]:
 
 
 def read_file(
-    path: Path, repeated: Sequence[str] = (), columns: Sequence[str] | None = None
+    path: Path, repeated: Sequence[str] = (), columns: Sequence[str] | None = None, as_stored: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a Parquet file in order; columns of `repeated` text become dictionary arrays."""
-    flat = {column.name for column in pq.read_schema(path) if not pa.types.is_nested(column.type)}
-    repeated = [name for name in repeated if name in flat]
+    """Yields the rows of a Parquet file in order.
+
+    Columns of `repeated` text become dictionary arrays; with `as_stored`, also those that are stored as dictionaries.
+    """
     # pre_buffer would keep all data in memory until the last row; a buffer size reads columns in chunks
-    with pq.ParquetFile(path, read_dictionary=repeated, pre_buffer=False, buffer_size=1 << 20) as file:
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        flat = {column.name for column in file.schema_arrow if not pa.types.is_nested(column.type)}
+        texts = (flat & {*repeated}) | (stored_dictionaries(file.metadata) if as_stored else set())
         first = next(file.iter_batches(2048, columns=columns), None)
-        if first is not None:
-            width = max(1, first.nbytes // len(first))
-            yield from file.iter_batches(max(1, min(BATCH, BATCH_BYTES // width)), columns=columns)
+        rows = max(1, min(BATCH, BATCH_BYTES // max(1, first.nbytes // len(first)))) if first is not None else 1
+        groups = range(file.num_row_groups)
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, read_dictionary=sorted(texts)) as file:
+        for group in groups:  # each has dictionaries of its own, which a batch of several would have to join
+            yield from file.iter_batches(rows, row_groups=[group], columns=columns)
+
+
+def stored_dictionaries(about: pq.FileMetaData) -> set[str]:
+    """Returns the columns of text that the first rows of a Parquet file hold as dictionaries."""
+    if not about.num_row_groups:
+        return set()
+    group = about.row_group(0)
+    texts = {column.name for column in about.schema.to_arrow_schema() if pa.types.is_string(column.type)}
+    columns = (group.column(index) for index in range(group.num_columns))
+    return {column.path_in_schema for column in columns if column.has_dictionary_page} & texts
 
 
 def every_nth(batches: Iterable[pa.RecordBatch], every: int, before: int = 0) -> pa.Table:
