@@ -36,7 +36,6 @@ class LocalCounts:
         self._groups = _groups([about for _, about in self._files], fields)
         self._places = {name: index for index, group in enumerate(self._groups) for name in group}
         self._max_bytes, self._ahead = max_bytes, int(threads > 1)
-        self._pool = ThreadPoolExecutor(1 + self._ahead, "fieldwise")
         self._counted: dict[int, Future[Counted]] = {}
 
     def counts(self, index: int, min_count: int, ascending: bool) -> Iterator[pa.RecordBatch] | None:
@@ -45,11 +44,16 @@ class LocalCounts:
         if place is None:
             return None
         last = min(place + self._ahead, len(self._groups) - 1)
-        self._counted = {
-            group: self._counted.get(group) or self._pool.submit(self._count, group) for group in range(place, last + 1)
-        }
+        self._counted = {group: self._counted.get(group) or self._start(group) for group in range(place, last + 1)}
         table = self._counted[place].result()[field(index)]
         return None if table is None else counted(table, min_count, ascending)
+
+    def _start(self, group: int) -> Future[Counted]:
+        """Counts a group in a thread that ends afterwards."""
+        pool = ThreadPoolExecutor(1, "fieldwise")
+        found = pool.submit(self._count, group)
+        pool.shutdown(wait=False)
+        return found
 
     def _count(self, group: int) -> Counted:
         counters = {name: Counter() for name in self._groups[group]}

@@ -48,6 +48,7 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], path: Path,
         ) as writer:
             for group in chain([first], groups):
                 writer.write_table(_encoded(group, stored), max(1, group.num_rows))
+    pa.default_memory_pool().release_unused()  # the engine may need it
 
 
 def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

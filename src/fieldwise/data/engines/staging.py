@@ -84,6 +84,7 @@ def every_nth(batches: Iterable[pa.RecordBatch], every: int, before: int = 0) ->
     for batch in batches:
         taken.append(batch if every == 1 else batch.take(pa.array(np.arange(-done % every, len(batch), every))))
         done += len(batch)
+    pa.default_memory_pool().release_unused()  # the engine may need it
     return pa.Table.from_batches(taken)
 
 
