@@ -79,7 +79,7 @@ def test_the_command_runs_a_factory_on_a_gpu(planted: fw.Dataset, tmp_path: Path
     pytest.importorskip("typer")
     from tests.command_line import cli
 
-    few = [f"--set={stage}.epochs=1" for stage in ("pretrain", "search", "retrain")]
+    few = [f"--set={stage}.epochs=1" for stage in ("pretrain", "retrain")]
     words = ["--dataset", str(planted.folder), "--model", "tests.models.factories:deep", "--device", "cuda"]
     done = cli("run", *words, *few, "--budget", "25%", "--out", tmp_path / "r")
     assert (done.returncode, done.stderr) == (0, "")
