@@ -53,7 +53,9 @@ def make_rows(path: Path, rows: int) -> None:
 def make_model(folder: Path) -> Path:
     """Exports a compact model over the vocabularies of a million rows, and returns its folder."""
     write(folder / "rows.txt", 1_000_000)
-    data = prepare(Criteo(raw=folder / "rows.txt"), folder / "data")
+    data = prepare(
+        Criteo(raw=folder / "rows.txt", tiers=0), folder / "data"
+    )  # one field per column, as published figures
     full = DCNv2().build(data.schema.layout(16)).eval()
     scores = np.random.default_rng(0).random(full.layout.columns)
     mask = select(scores, full.layout, Budget.percent(25, "columns"))

@@ -57,7 +57,7 @@ def test_text_and_parquet_are_predicted_as_rows_are(
     pq.write_table(rows.slice(0, 900), tmp_path / "parts" / "1.parquet")
     pq.write_table(rows.slice(900), tmp_path / "parts" / "2.parquet")
     monkeypatch.setattr("fieldwise.exports.raw_rows.BATCH", 512)
-    monkeypatch.setattr("fieldwise.exports.raw_rows._BLOCK", 20_000)
+    monkeypatch.setattr("fieldwise.exports.raw_rows._SMALL_BLOCK", 20_000)
     for raw in ("rows.csv", "rows.csv.gz", "rows.parquet", "parts"):
         told: list[tuple[str, int, int | None]] = []
         hear = lambda *words, to=told: to.append(words)  # noqa: E731
@@ -69,6 +69,19 @@ def test_text_and_parquet_are_predicted_as_rows_are(
         assert got.column_names == ["day", "probability"]
         assert got["day"].to_pylist() == rows["day"].to_pylist()
         np.testing.assert_allclose(got["probability"].to_numpy(), expected, atol=1e-6)
+
+
+def test_lines_longer_than_a_block_are_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fieldwise.exports.raw_rows._SMALL_BLOCK", 2_000)
+    monkeypatch.setattr("fieldwise.exports.raw_rows.BATCH", 100)
+    values = [f"{i}" + "x" * (5_000 if i == 400 else 0) + "\n" * (i % 50 == 7) for i in range(600)]
+    lines = [f'{i},"{value}"' + "\n" * (i % 90 == 3) for i, value in enumerate(values)]
+    (tmp_path / "a.csv").write_text("\n".join(["n,text", *lines]), encoding="utf-8")
+    found = list(RawRows(tmp_path / "a.csv").batches(["text", "n"]))
+    assert len(found) == 2  # the rows of the first small block, and all others
+    table = pa.Table.from_batches(found)
+    assert table["text"].to_pylist() == values
+    assert table["n"].to_pylist() == [str(i) for i in range(600)]
 
 
 @pytest.fixture
@@ -90,7 +103,7 @@ def test_threads_change_no_bit_and_no_order(
     if kind == "parquet":
         pq.write_table(rows, raw := tmp_path / "rows.parquet", row_group_size=700)
     monkeypatch.setattr("fieldwise.exports.raw_rows.BATCH", 100)
-    monkeypatch.setattr("fieldwise.exports.raw_rows._BLOCK", 5_000)
+    monkeypatch.setattr("fieldwise.exports.raw_rows._SMALL_BLOCK", 5_000)
     monkeypatch.setattr("fieldwise.data.json_lines._BLOCK", 5_000)
     got = []
     for count in (3, 1):

@@ -15,7 +15,7 @@ from fieldwise.models.autoint import AutoInt
 from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.layers import Lift, pairwise
-from fieldwise.models.model import OwnModel
+from fieldwise.models.model import HeadModel, OwnModel
 from fieldwise.tables.embedding import FieldEmbedding
 from tests.small_models import MASKS, SCHEMA, ids_of, trained
 
@@ -37,6 +37,18 @@ def test_compact_equals_masked(settings: OwnModel, name: str) -> None:
     assert small.size().embedding == mask.params == sum(t.numel() for t in small.embedding.tables.values())
     if mask.columns < layout.columns:
         assert small.size().dense < model.size().dense
+
+
+def test_inference_mode_changes_no_bit_and_no_embedding(settings: OwnModel) -> None:
+    model, ids = trained(settings, SCHEMA.layout(settings.width)).eval(), ids_of(SCHEMA)
+    assert isinstance(model, HeadModel)
+    with torch.no_grad():
+        expected, embedded = model(ids), model.embedding(ids)
+    with torch.inference_mode():
+        assert torch.equal(model(ids), expected)
+        kept = embedded.clone()
+        model.head(kept)
+    assert torch.equal(kept, embedded)
 
 
 def test_a_field_of_width_0_is_no_longer_needed(settings: OwnModel) -> None:

@@ -20,11 +20,15 @@ from fieldwise.exports.predictor import BATCH
 
 _BLOCK: Final = 2**24
 """Bytes of text read at a time."""
+_SMALL_BLOCK: Final = 2**20
+"""Bytes of text with lines of at most this size that are read at a time."""
+_LONG_LINE: Final = "straddl"
+"""Part of Arrow's message for a line that is longer than a block."""
 _ROWS: Final = 8_192
 """Rows of spaced text read at a time."""
 
 
-_DICTIONARY: Final = 2**15
+_DICTIONARY: Final = 2**18
 """Bytes of a column's dictionary in a row group, from which on its text is read as it is."""
 
 
@@ -146,13 +150,44 @@ def _checked(encoding: str) -> str:
 
 
 def _text(path: Path, layout: TextLayout, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yields rows of text; reads it in small blocks, which stay in the cache, as long as all lines fit into them."""
+    done = 0
+    try:
+        for batch in _joined(_csv(path, layout, columns, _SMALL_BLOCK)):
+            done += batch.num_rows
+            yield batch
+    except DataError as error:
+        if _LONG_LINE not in str(error.__cause__):
+            raise
+        before = done
+        for batch in _csv(path, layout, columns, _BLOCK):
+            if batch.num_rows > before:
+                yield batch.slice(before)
+            before = max(0, before - batch.num_rows)
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Joins small batches up to BATCH rows; an error comes after the rows before it."""
+    taken: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if taken and rows + batch.num_rows > BATCH:
+            yield from pa.Table.from_batches(taken).combine_chunks().to_batches()
+            taken, rows = [], 0
+        taken.append(batch)
+        rows += batch.num_rows
+    if taken:
+        yield from pa.Table.from_batches(taken).combine_chunks().to_batches()
+
+
+def _csv(path: Path, layout: TextLayout, columns: Sequence[str], block: int) -> Iterator[pa.RecordBatch]:
     one = len(layout.columns) == 1  # with one column, an empty line is a row with a null
     with open_bytes(path) as file:
         stream: Any = pa.PythonFile(file, mode="r")
         yield from csv.open_csv(
             stream,
             csv.ReadOptions(
-                block_size=_BLOCK,
+                block_size=block,
                 column_names=layout.columns,
                 skip_rows_after_names=int(layout.header),
                 encoding="utf8" if layout.encoding == UTF8 else layout.encoding,

@@ -42,9 +42,10 @@ class DCNv2Head(Head):
 
     def forward(self, v: Tensor) -> Tensor:
         """Logits (B,) of the embedding v (B, S)."""
-        x = v
+        x, in_place = v, torch.is_inference_mode_enabled()
         for layer in self.cross:
-            x = x + v * layer(x)  # (B, S); a column that is 0 in v stays 0
+            crossed = layer(x)  # (B, S); a column that is 0 in v stays 0
+            x = crossed.mul_(v).add_(x) if in_place else x + v * crossed
         of_crossed, of_deep = self.out.weight.split([x.shape[1], self.out.in_features - x.shape[1]], 1)
         logits = functional.linear(x, of_crossed, self.out.bias) + functional.linear(self.mlp(v), of_deep)
         return logits.squeeze(1)
