@@ -20,6 +20,10 @@ Pair = tuple[str, str]
 """The labels of a model and a method."""
 _SHARED: Final = ("run", "data", "split", "pretrain", "retrain")
 _TABLES: Final = (*_SHARED, "preset", "model", "compare", "models", "methods")
+_ONE_PROCESS: Final = (
+    "[run] tables = 'sharded' is for one training in several processes, and each cell of a comparison uses one. Choose "
+    "tables = 'replicated'."
+)
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -57,7 +61,9 @@ class CompareSettings:
             for model in compare.models:
                 for method in compare.methods:
                     try:
-                        runs[model, method] = RunSettings.parse(_tables(values, model, method), trusted)
+                        run = runs[model, method] = RunSettings.parse(_tables(values, model, method), trusted)
+                        if run.run.tables == "sharded":
+                            problems.append(_ONE_PROCESS)
                     except SettingsError as error:
                         problems += _placed(str(error), model, method)
         if problems:

@@ -72,16 +72,25 @@ class Batches:
             yield from self.shuffled(size)
 
     def ordered(self, size: int) -> Iterator[Batch]:
-        """Yields batches in the order of the split; each of several processes gets some of them, in its order."""
-        for start in current().own(range(0, len(self), size)):
-            rows = slice(start, start + size)
-            ids = self._ids[rows]
-            yield self._batch(ids if isinstance(ids, Tensor) else torch.from_numpy(ids), self._labels[rows])
+        """Yields batches in the order of the split; each of several processes gets some of them, in its order.
+
+        If processes read rows of tables from each other, all get the same number of batches; the last may be empty.
+        """
+        ranks, starts = current(), range(0, len(self), size)
+        own = ranks.own(starts)
+        for start in own:
+            yield self._slice(start, start + size)
+        if ranks.split_from is not None:
+            for _ in range(-(-len(starts) // ranks.size) - len(own)):
+                yield self._slice(0, 0)
 
     def first(self) -> Batch:
         """The first row."""
-        ids = self._ids[:1]
-        return self._batch(ids if isinstance(ids, Tensor) else torch.from_numpy(ids), self._labels[:1])
+        return self._slice(0, 1)
+
+    def _slice(self, start: int, end: int) -> Batch:
+        ids = self._ids[start:end]
+        return self._batch(ids if isinstance(ids, Tensor) else torch.from_numpy(ids), self._labels[start:end])
 
     def _taken(self, index: Tensor) -> Tensor:
         if isinstance(self._ids, Tensor):

@@ -54,10 +54,11 @@ def widened(model: HeadModel, start: HeadModel, mask: Mask, wider: Mask) -> Head
     with torch.no_grad():
         for j, width in enumerate(mask.widths):
             if width:
-                large.embedding.table(j)[:, list(inner.kept[j])] = model.embedding.table(j)
+                part = model.embedding.part_for(large.embedding, j, list(range(width)))
+                large.embedding.table(j)[:, list(inner.kept[j])] = part
         if model.first_order and large.first_order and model.linear:
             for j in (j for j, width in enumerate(model.linear.widths) if width):
-                large.first_order.table(j).copy_(model.first_order.table(j))
+                large.first_order.table(j).copy_(model.first_order.part_for(large.first_order, j, [0]))
         slices, old = large.head.slices(inner), model.head.state_dict()
         for name, weight in large.head.state_dict().items():
             weight[_at(weight, slices.get(name, {}))] = old[name]
@@ -95,4 +96,4 @@ def _sliced(head: Head, small: Head, mask: Mask) -> dict[str, Tensor]:
 def _copy_tables(old: FieldEmbedding, new: FieldEmbedding, kept: tuple[tuple[int, ...], ...]) -> None:
     for j, width in enumerate(new.layout.widths):
         if width:
-            new.table(j).copy_(old.table(j)[:, list(kept[j])])
+            new.table(j).copy_(old.part_for(new, j, list(kept[j])))

@@ -172,13 +172,11 @@ class HeadModel(CTRModel):
 
     def size(self) -> Size:
         """The number of weights, by part of the model."""
-        first = self.linear.params if self.linear else 0
-        everything = sum(weight.numel() for weight in self.parameters())
         return Size(
             columns=self.layout.columns,
             embedding=self.layout.params,
-            first_order=first,
-            dense=everything - first - self.layout.params,
+            first_order=self.linear.params if self.linear else 0,
+            dense=sum(weight.numel() for weight in self.head.parameters()),
         )
 
 

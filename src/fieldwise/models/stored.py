@@ -84,6 +84,10 @@ def stored_bytes(model: CTRModel | StoredModel) -> Bytes:
         whole = sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in kept.values()}.values())
         tables, first = sum(weight.nbytes for weight in model.embedding.parameters()), 4 * model.inside.first_order
         return Bytes(tables=tables, first_order=first, dense=whole - tables - first)
+    if isinstance(model, HeadModel):  # not what its tensors hold: rows may be with other processes
+        size, one = model.size(), next(model.parameters()).element_size()
+        heads = sum(t.numel() * t.element_size() for t in model.head.state_dict().values())
+        return Bytes(tables=one * size.embedding, first_order=one * size.first_order, dense=heads)
     sizes = {name: t.numel() * t.element_size() for name, t in model.state_dict().items()}
     tables, first = (sum(n for name, n in sizes.items() if name.startswith(part)) for part in _TABLES)
     scales = sum(n for name, n in sizes.items() if name.startswith(_TABLES) and "scales" in name)

@@ -20,6 +20,7 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.models.stored import check_store
 from fieldwise.pipeline.settings import Run, RunSettings
+from fieldwise.pipeline.sharded import check_sharded_store
 from fieldwise.searches.total import tables_budget, typed_budget
 from fieldwise.train.room import check_room
 from fieldwise.train.stages import stored_for
@@ -89,7 +90,10 @@ def check_stages(job: Job, data: Dataset) -> None:
     for budget in settings.run.budgets:
         tables_budget(settings.model, data.schema, budget)
         typed = typed_budget(settings.model, data.schema, budget)
-        check_store(settings.model, stored_for(settings.retrain, typed).store)
+        store = stored_for(settings.retrain, typed).store
+        check_store(settings.model, store)
+        if settings.run.tables == "sharded":
+            check_sharded_store(store)
     for folder, values in job.stages(data):
         if (folder / "stage.json").exists():
             agree(folder, values)
@@ -99,7 +103,8 @@ def check_memory(job: Job, data: Dataset) -> None:
     """Refuses too little memory for a full model that is still to be trained."""
     settings = job.settings
     if any(not (job.pretrain_folder(seed) / "record.json").exists() for seed in settings.run.seeds):
-        check_room(settings.model, data.schema, settings.pretrain, choose_device(settings.run.device))
+        device, split = choose_device(settings.run.device), settings.run.tables == "sharded"
+        check_room(settings.model, data.schema, settings.pretrain, device, split)
 
 
 def with_earlier(settings: RunSettings, out: Path) -> RunSettings:

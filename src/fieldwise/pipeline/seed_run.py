@@ -2,7 +2,7 @@
 
 import platform
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from fieldwise.exports.info import ModelInfo, folder_bytes
 from fieldwise.models import MODELS
 from fieldwise.models.check import check_model
 from fieldwise.models.model import CTRModel, OwnModel
+from fieldwise.models.spread import gathered, spread
 from fieldwise.models.stored import StoredModel, store_of, stored, stored_bytes
 from fieldwise.pipeline.folder import Job, begin, end, need, read, read_record
 from fieldwise.processes.ranks import current
@@ -56,7 +57,8 @@ class SeedRun:
                 check_model(job.settings.model, self._data.schema)
             forget_peak()
             trained = pretrain_model(self._task, job.settings.pretrain, folder / "checkpoint", job.watcher)
-            current().from_first(lambda: _write_pretrained(trained, folder))
+            whole = replace(trained, model=gathered(trained.model))
+            current().from_first(lambda: _write_pretrained(whole, folder))
 
     def search(self, budget: Budget) -> None:
         """Searches one budget from the full model, unless it is complete."""
@@ -65,7 +67,8 @@ class SeedRun:
         if self._begin(folder, values, f"search {budget}, seed {self._seed}"):
             forget_peak()
             result = search_columns(self._start, job.settings.search, budget, folder / "checkpoint", job.watcher)
-            current().from_first(lambda: _write_searched(result, folder))
+            whole = replace(result, model=gathered(result.model))
+            current().from_first(lambda: _write_searched(whole, folder))
 
     def retrain(self, budget: Budget) -> None:
         """Retrains one searched model and evaluates it on the test rows, unless it is complete."""
@@ -74,11 +77,12 @@ class SeedRun:
         searched = job.seed_folder(self._seed) / "search" / budget.slug
         if self._begin(folder, values, f"retrain {budget}, seed {self._seed}"):
             forget_peak()
-            start = current().from_first(lambda: self._searched(searched, budget))
+            start = spread(lambda: self._searched(searched, budget))
             settings = stored_for(job.settings.retrain, typed_budget(job.settings.model, self._data.schema, budget))
             trained = retrain_model(self._start, start, settings, folder / "checkpoint", job.watcher)
             tested = self._tested(trained.model)
-            current().from_first(lambda: self._write_retrained(budget, trained, tested, folder))
+            whole = replace(trained, model=gathered(trained.model))
+            current().from_first(lambda: self._write_retrained(budget, whole, tested, folder))
 
     def _begin(self, folder: Path, values: Values, title: str) -> bool:
         """Whether a stage is not complete; the first process begins it."""
@@ -113,7 +117,7 @@ class SeedRun:
     @cached_property
     def _full(self) -> CTRModel:
         """The full model as its folder holds it, so that a resumed run begins from the same weights."""
-        return current().from_first(self._pretrained)
+        return spread(self._pretrained)
 
     def _pretrained(self) -> CTRModel:
         folder = self._job.pretrain_folder(self._seed)
@@ -130,8 +134,8 @@ class SeedRun:
 
     @cached_property
     def _full_stored(self) -> dict[str, StoredResult]:
-        """The full model in each store but float32, without training."""
-        if not isinstance(self._job.settings.model, OwnModel):
+        """The full model in each store but float32, without training; none if tables are split over processes."""
+        if not isinstance(self._job.settings.model, OwnModel) or self._job.settings.run.split_from is not None:
             return {}
         full = deepcopy(self._full).to(self._task.torch_device)
         each = {kind: stored(full, Store(kind)) for kind in KINDS if kind != FLOAT32.kind}

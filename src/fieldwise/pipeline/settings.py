@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, Field
 
@@ -26,6 +26,7 @@ from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import Factory, model_named
 from fieldwise.models.model import Model
 from fieldwise.models.stored import check_store
+from fieldwise.pipeline.sharded import check_sharded
 from fieldwise.presets import filled
 from fieldwise.searches import DEFAULT, SEARCHES, Elimination
 from fieldwise.searches.search import Search, check_network
@@ -55,6 +56,16 @@ class Run(Settings):
     """auto, cpu or cuda; auto uses CUDA if it is available."""
     dataset: Path | None = None
     """A prepared dataset folder; without it, the source is prepared in the run folder."""
+    tables: Literal["replicated", "sharded"] = "replicated"
+    """Tables of several processes. replicated: each process has all; sharded: each has a part of the rows of large
+    tables, which TorchRec moves between them. Sharded tables are float32, on CPUs."""
+    sharded_from: int = Field(100_000, ge=1)
+    """Rows from which tables are sharded, at least 1; all fields of one width count as one table."""
+
+    @property
+    def split_from(self) -> int | None:
+        """Rows from which tables are sharded; None: no table is."""
+        return self.sharded_from if self.tables == "sharded" else None
 
 
 @dataclass(frozen=True)
@@ -93,7 +104,7 @@ class RunSettings:
         )
         known = cls.__dataclass_fields__
         reader.problems += [unknown("settings", name, known) for name in values if name not in known]
-        reader.problems += [] if reader.problems else _of_factory(result)
+        reader.problems += [] if reader.problems else [*_of_factory(result), *_of_sharded(result)]
         if reader.problems:
             raise SettingsError("\n".join(reader.problems))
         return result
@@ -142,6 +153,12 @@ def _of_factory(settings: RunSettings) -> list[str]:
     if retrain.drop_first_order:
         problems.append("[retrain] drop_first_order is not possible for a factory's model. Leave it out.")
     return [problem for problem in dict.fromkeys(problems) if problem]
+
+
+def _of_sharded(settings: RunSettings) -> list[str]:
+    """Problems of settings that sharded tables do not support, before any work."""
+    problem = _problem(check_sharded, settings) if settings.run.tables == "sharded" else ""
+    return [problem] if problem else []
 
 
 def _check_stored(model: Model, retrain: Retrain, budget: Budget) -> None:

@@ -38,7 +38,8 @@ from fieldwise.pipeline.folder import Job, check_memory, check_stages, with_earl
 from fieldwise.pipeline.report import report
 from fieldwise.pipeline.seed_run import SeedRun
 from fieldwise.pipeline.settings import RunInput, RunSettings
-from fieldwise.processes.ranks import current
+from fieldwise.pipeline.sharded import check_sharded_processes, check_visible
+from fieldwise.processes.ranks import current, splitting
 from fieldwise.reports.dataset import notes
 from fieldwise.reports.run.journal import Journal
 from fieldwise.reports.run.view import open_run
@@ -136,6 +137,8 @@ def _opened(
     """
     ranks, device = current(), choose_device(settings.run.device)
     ranks.check_same("settings", {**settings.values(), "device": device.type})
+    if settings.run.tables == "sharded":
+        check_sharded_processes(settings.run.device)
     watcher = Watcher() if ranks.rank or watcher is None else watcher
     with nullcontext() if ranks.rank else exclusive(out):
         data = dataset_of(settings, out, watcher)
@@ -143,7 +146,10 @@ def _opened(
         settings = settings.fitted(data)
         job = Job(settings, out, watcher if ranks.rank else Watchers(watcher, Journal(out)))
         ranks.from_first(lambda: _begin(job, data))
-        yield job, data, (SeedRun(job, data, seed) for seed in settings.run.seeds)
+        if settings.run.tables == "sharded":
+            check_visible(out)
+        with splitting(settings.run.split_from):
+            yield job, data, (SeedRun(job, data, seed) for seed in settings.run.seeds)
 
 
 def _begin(job: Job, data: Dataset) -> None:

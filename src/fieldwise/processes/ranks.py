@@ -33,6 +33,10 @@ class Ranks:
     """The number of this process, from 0."""
     size: int = 1
     """The number of processes."""
+    split_from: int | None = None
+    """Rows from which stacked tables are split over the processes; None: no table is."""
+    only: bool = False
+    """Whether the other processes wait for this one."""
 
     def add(self, tensors: Sequence[Tensor]) -> None:
         """Replaces each tensor by its sum over all processes."""
@@ -55,6 +59,11 @@ class Ranks:
 
     def check_same(self, what: str, values: Mapping[str, Any]) -> None:
         """Refuses processes that have been given other values than the first."""
+
+    @contextmanager
+    def talking(self) -> Iterator[None]:
+        """A context for messages to other processes, of which there are none."""
+        yield
 
     def own(self, places: range) -> range:
         """The part of some places that this process works on, in order."""
@@ -80,10 +89,27 @@ def acting(ranks: Ranks) -> Iterator[None]:
         _current = before
 
 
+@contextmanager
+def splitting(rows: int | None) -> Iterator[None]:
+    """A context in which new stacked tables with this many rows or more are split over the processes."""
+    ranks = _current
+    before, ranks.split_from = ranks.split_from, rows
+    try:
+        yield
+    finally:
+        ranks.split_from = before
+
+
 def reason(error: BaseException) -> str:
     """The first sentence of an error of torch, without the place in its source."""
     line = re.sub(r"^\[[^]]*\]\s*", "", str(error).strip().split("\n")[0])
     return line.split(". ")[0][:200]
+
+
+class _Only(Ranks):
+    """One process that works while the others wait."""
+
+    only = True
 
 
 class Group(Ranks):
@@ -133,7 +159,7 @@ class Group(Ranks):
         found: list[Any] = [None]
         if self.rank == 0:
             try:
-                with acting(Ranks()), self._beating(key):
+                with acting(_Only()), self._beating(key):
                     found = [work()]
             except BaseException:
                 with suppress(RuntimeError):

@@ -39,6 +39,8 @@ JOINT: Final = 1024
 class Elimination(Search):
     """Drops columns one by one from a second-order expansion of the pretrained model's loss, without training."""
 
+    shards = True
+
     ridge: float = Field(0.01, gt=0)
     """Added to the curvature of every column, in multiples of its mean; above 0. Larger values let columns replace
     each other less."""

@@ -42,6 +42,8 @@ from fieldwise.train.task import Task
 class Gated(TrainedSearch):
     """A search with any gate; `GATES` has one subclass per gate, which fixes its type."""
 
+    shards = True
+
     gate: GateSettings = Field(default_factory=GateSettings)
     """The gate and its step sizes."""
     stages: tuple[BudgetText, ...] = ()

@@ -24,6 +24,8 @@ from fieldwise.train.task import Task
 class MDE(Restarting):
     """Gives narrower tables to fields with more ids."""
 
+    shards = True
+
     temperature: float = Field(0.3, ge=0)
     """How fast widths decrease with cardinality, at least 0; 0 is uniform."""
     rounding: Literal["nearest", "power-of-two"] = "nearest"

@@ -25,6 +25,8 @@ from fieldwise.train.task import Task
 class Race(Search):
     """The best of several searches, by validation AUC after retraining."""
 
+    shards = True
+
     inherits: ClassVar[tuple[str, ...]] = ("retrain",)
     members: ClassVar[str | None] = "entrants"
     entrants: dict[str, Values] = Field({"rounds": {}, "ham": {}, "uniform": {}}, min_length=1)

@@ -16,6 +16,8 @@ from fieldwise.train.task import Task
 class Random(Search):
     """Scores columns at random, from the task's seed."""
 
+    shards = True
+
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Keep random columns within the budget."""
         started = time.perf_counter()

@@ -40,6 +40,8 @@ from fieldwise.train.task import Task
 class Rounds(TrainedSearch):
     """Rounds of pruning with training between them; each round slices the model to its kept columns."""
 
+    shards = True
+
     epochs: int = Field(1, ge=1)
     """Passes over the training rows between two rounds, at least 1."""
     rounds: int = Field(8, ge=1)

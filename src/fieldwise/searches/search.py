@@ -61,6 +61,8 @@ class Search(Settings, ABC):
     """The field that holds further searches by name, if there is one. A preset fills their settings too."""
     own_network: ClassVar[str] = ""
     """Why a model must be the library's own, if the search trains a network in place of it."""
+    shards: ClassVar[bool] = False
+    """Whether the search works with tables that are split over processes."""
 
     @property
     def uses_pretrained(self) -> bool:

@@ -25,6 +25,8 @@ from fieldwise.train.task import Task
 class SSEDS(Search):
     """Scores columns in one pass over the validation rows, without training."""
 
+    shards = True
+
     batch: int = Field(2048, ge=1)
     """Rows per gradient, at least 1. The score averages absolute gradients over batches."""
 

@@ -14,6 +14,8 @@ from fieldwise.train.task import Task
 class Uniform(Search):
     """Keeps the first columns of every field, the same number for each, until the budget is spent."""
 
+    shards = True
+
     def run(self, task: Task, budget: Budget, folder: Path | None, watcher: Watcher | None) -> SearchResult:
         """Keep column 0 of all fields, then column 1, and so on; the first fields get the remainder.
 

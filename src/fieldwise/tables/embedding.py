@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.core.schema import PADDING, UNKNOWN, Layout, Schema
+from fieldwise.processes.ranks import current
 from fieldwise.tables.lookup import Found, Reader, Rounding, whole_table
+from fieldwise.tables.shards import Shards
 
 
 class FieldLookup(nn.Module, ABC):
@@ -100,30 +102,71 @@ class FieldEmbedding(FieldLookup):
         """Reads rows of a table. During training the optimizer replaces it, to update rows only when they are read."""
         self.rounding: Rounding | None = None
         """Rounds the rows that are read, in a quantization-aware training."""
-        self.tables, stacked = nn.ParameterDict(), layout.stacked_rows
+        self.tables, self.shards = nn.ParameterDict(), _shards(layout, self.groups)
+        """The stacked tables, or this process's part of those with shards."""
+        self._spans = list(self._stacked)
+        self._one_value = self._one_value and not self.shards  # else fields would be read one by one
         for width, fields in self.groups.items():
-            rows = [stacked[j] for j in fields]
-            table = torch.empty(rows[-1].stop, width)
-            if not table.is_meta:  # draws there would import 73 MB of torch into every process that loads a model
-                table.normal_().mul_(init)
-                # unknown values start at zero, and stay so unless training rows contain them
-                table[torch.tensor([own.start for own in rows]) + UNKNOWN] = 0
-            self.tables[str(width)] = nn.Parameter(table)
+            self.tables[str(width)] = nn.Parameter(self._new(width, fields, init))
+            if width in self.shards:
+                for j, span in zip(fields, self.shards[width].spans, strict=True):
+                    self._spans[j] = span
+
+    def _new(self, width: int, fields: list[int], init: float) -> Tensor:
+        """New rows of the stacked table of one width."""
+        rows = [self._spans[j] for j in fields]
+        # unknown values start at zero, and stay so unless training rows contain them
+        unknown = torch.tensor([own.start + UNKNOWN for own in rows], device="cpu")
+        shards = self.shards.get(width)
+        table = torch.empty(shards.rows if shards else rows[-1].stop, width)
+        if table.is_meta:  # draws there would import 73 MB of torch into every process that loads a model
+            return table
+        if shards:
+            return shards.drawn(table, init, unknown)
+        table.normal_().mul_(init)
+        table[unknown] = 0
+        return table
 
     def table(self, field: int) -> Tensor:
-        """The table of one field, a view (cardinality, width) of the stacked weights."""
+        """The table of one field, a view (cardinality, width) of the stacked weights, or of its own rows."""
         stacked, rows = self.span(field)
         return stacked[rows]
 
     def span(self, field: int) -> tuple[nn.Parameter, slice]:
         """The stacked table that contains one field, and the field's rows in it."""
         stacked: nn.Parameter = self.tables[str(self.layout.widths[field])]
-        return stacked, self._stacked[field]
+        return stacked, self._spans[field]
+
+    def shards_of(self, field: int) -> tuple[Shards, int] | None:
+        """How the table of one field is split over processes, and its place among the fields of its width, if it is."""
+        width = self.layout.widths[field]
+        shards = self.shards.get(width)
+        return (shards, self.groups[width].index(field)) if shards and shards.apart else None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether other processes hold rows of a table."""
+        return any(shards.apart for shards in self.shards.values())
+
+    def part_for(self, other: "FieldEmbedding", field: int, columns: list[int]) -> Tensor:
+        """Columns of one field: the rows that this process holds in another embedding of the same field."""
+        part, here, there = self.table(field)[:, columns], self.shards_of(field), other.shards_of(field)
+        if here and not there:
+            return here[0].whole(here[1], part)
+        if there and not here:
+            own = there[0].blocks[there[1]]
+            return part[own.start : own.stop]
+        return part
 
     def stackings(self) -> Iterator[tuple[nn.Parameter, tuple[int, ...], int]]:
         """The stacked tables, the fields in each, and the number of ids per row that read it."""
         for width, fields in self.groups.items():
             yield self.tables[str(width)], tuple(fields), len(self.get_buffer(f"places_{width}"))
+
+    def with_shards(self) -> Iterator[tuple[nn.Parameter, Shards]]:
+        """The stacked tables with shards."""
+        for width, shards in self.shards.items():
+            yield self.tables[str(width)], shards
 
     def read(self, rows: Tensor, width: int) -> Tensor:
         """Rows of the stacked table of one width, (B, n, width)."""
@@ -139,7 +182,11 @@ class FieldEmbedding(FieldLookup):
         return self._found(self.rows(ids, width), width)
 
     def _found(self, rows: Tensor, width: int) -> Found:
-        found = self.reader(self.tables[str(width)], rows)
+        table, shards = self.tables[str(width)], self.shards.get(width)
+        if shards and shards.apart:
+            found = shards.read(rows, lambda own: self.reader(table, own))
+        else:
+            found = self.reader(table, rows)
         return found if self.rounding is None else self.rounding(found, width)
 
     def counts(self, found: Found, fields: list[int]) -> list[int]:
@@ -175,6 +222,13 @@ def by_width(layout: Layout) -> dict[int, list[int]]:
         if width:
             groups.setdefault(width, []).append(j)
     return groups
+
+
+def _shards(layout: Layout, groups: dict[int, list[int]]) -> dict[int, Shards]:
+    """The stacked tables that are split over the processes, by width."""
+    least, cardinalities = current().split_from, layout.schema.cardinalities
+    sizes = {width: [cardinalities[j] for j in fields] for width, fields in groups.items()}
+    return {width: Shards(own, width) for width, own in sizes.items() if least is not None and sum(own) >= least}
 
 
 def runs(sizes: tuple[int, ...]) -> list[tuple[int, int]]:

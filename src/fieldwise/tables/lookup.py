@@ -54,7 +54,7 @@ class Found:
             found: Tensor = _Gather.apply(self.weights, self.places)  # type: ignore[no-untyped-call]
             return found
         flat = numbers.flatten().long()  # torch sums gradients in parallel only for 64-bit indices
-        return self.weights.index_select(0, flat).view(*numbers.shape, -1)
+        return self.weights.index_select(0, flat).view(*numbers.shape, self.weights.shape[1])
 
 
 class Distinct:
@@ -114,7 +114,7 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, weights: Tensor, places: Places) -> Tensor:
         """(R, width) to (B, n, width)."""
         ctx.places = places
-        return weights.index_select(0, places.numbers.flatten()).view(*places.numbers.shape, -1)
+        return weights.index_select(0, places.numbers.flatten()).view(*places.numbers.shape, weights.shape[1])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

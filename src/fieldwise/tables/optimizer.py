@@ -11,6 +11,7 @@ from fieldwise.processes.ranks import current
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.lookup import Distinct, Found, Reader, whole_table
 from fieldwise.tables.rate import Rate
+from fieldwise.tables.shards import Shards
 from fieldwise.tables.sparse_optimizers import RowwiseAdagrad, SparseAdam, SparseOptimizer
 from fieldwise.tables.state import Tensors, named, optimizer_tensors, restore_optimizer, under
 
@@ -42,14 +43,16 @@ class Optimizer:
         self._rows: list[SparseOptimizer] = []
         self._place: dict[nn.Parameter, tuple[SparseOptimizer, int]] = {}
         distinct = Distinct()
+        self._shards = {table: shards for module in self._modules for table, shards in module.with_shards()}
         for tables, places in _stackings(self._modules):
-            large = len(tables[0]) > LARGE[tables[0].device.type] * batch * places
+            large = len(tables[0]) > LARGE[tables[0].device.type] * batch * places or tables[0] in self._shards
             if method == "rowwise-adagrad":
                 rows: SparseOptimizer = RowwiseAdagrad(tables, rate.times(table_rate), distinct)
             elif method == "adam" and large and not dense:
                 rows = SparseAdam(tables, rate.times(table_rate), distinct)
             else:
                 continue
+            rows.split = tables[0] in self._shards and self._shards[tables[0]].apart
             self._rows.append(rows)
             self._place |= {table: (rows, place) for place, table in enumerate(tables)}
         self._dense = [weight for weight in model.parameters() if weight not in self._place]
@@ -120,11 +123,12 @@ class Optimizer:
         ranks = current()
         if ranks.size == 1:
             return
-        used = torch.tensor([float(weight.grad is not None) for weight in self._dense], device=self._dense[0].device)
-        for weight in self._dense:
+        same = [weight for weight in self._dense if weight not in self._shards]
+        used = torch.tensor([float(weight.grad is not None) for weight in same], device=self._dense[0].device)
+        for weight in same:
             weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-        ranks.add([used, *(weight.grad for weight in self._dense if weight.grad is not None)])
-        for weight, count in zip(self._dense, used.tolist(), strict=True):
+        ranks.add([used, *(weight.grad for weight in same if weight.grad is not None)])
+        for weight, count in zip(same, used.tolist(), strict=True):
             weight.grad = weight.grad if count else None
 
     def settle(self, table: nn.Parameter, rows: slice) -> None:
@@ -138,6 +142,17 @@ class Optimizer:
         for place, rows in enumerate(self._rows):
             tensors |= named(f"rows.{place}", rows.tensors())
         return tensors
+
+    def shards(self) -> dict[str, Shards]:
+        """How tensors of `tensors` are split over processes, by name."""
+        weights = [weight for group in self._adam.param_groups for weight in group["params"]]
+        split = [(place, self._shards[weight]) for place, weight in enumerate(weights) if weight in self._shards]
+        found = {f"adam.{place}.{name}": own for place, own in split for name in ("exp_avg", "exp_avg_sq")}
+        for place, rows in enumerate(self._rows):
+            table = next(table for table, (own, _) in self._place.items() if own is rows)
+            if table in self._shards:
+                found |= {f"rows.{place}.{name}": self._shards[table] for name in rows.tensors() if name != "step"}
+        return found
 
     def restore(self, tensors: Tensors) -> None:
         """Restore a checkpoint."""

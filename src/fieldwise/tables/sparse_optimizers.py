@@ -42,6 +42,9 @@ class _Open:
 class SparseOptimizer(ABC):
     """Large tables that stack the same fields: row i of each belongs to the same id."""
 
+    split = False
+    """Whether other processes hold other rows of the tables; gradients then come to the process that holds the row."""
+
     def __init__(self, tables: Sequence[nn.Parameter], rate: Rate, distinct: Distinct) -> None:
         self._tables, self._rate = [table.detach() for table in tables], rate  # shares memory with the tables
         self._distinct = distinct
@@ -69,7 +72,7 @@ class SparseOptimizer(ABC):
             weights.new_zeros(weights.shape) if weights.grad is None else weights.grad for weights, *_ in known.states
         ]
         rows, states = known.rows, [(weights.detach(), *others) for weights, *others in known.states]
-        if current().size > 1:
+        if current().size > 1 and not self.split:
             rows, grads = _of_all_ranks(rows, grads)
             states = self._current(rows)
         self._step += 1

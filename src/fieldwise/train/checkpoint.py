@@ -16,6 +16,8 @@ from fieldwise.core.plain_files import check_safetensors, read_json
 from fieldwise.tables.state import Tensors, separate
 
 INFO: Final = "checkpoint.json"
+SPLIT_FROM: Final = "split_from"
+"""Key of the rows from which tables are split over processes, in the JSON."""
 
 
 def save(folder: Path, tensors: Tensors, info: dict[str, Any], best: bool = False) -> None:
@@ -25,7 +27,7 @@ def save(folder: Path, tensors: Tensors, info: dict[str, Any], best: bool = Fals
     stays until a later one is best.
     """
     with damage(folder):
-        before = _numbers(folder)
+        before = numbers(folder)
     number = before["number"] + 1
     now = {"number": number, "best": number if best else before["best"]}
     with replacing(folder / f"{number}.safetensors") as work:
@@ -41,16 +43,30 @@ def load(folder: Path, device: torch.device) -> tuple[Tensors, dict[str, Any]] |
     if not (folder / INFO).exists():
         return None
     with damage(folder):
-        number = _numbers(folder)["number"]
+        number = numbers(folder)["number"]
         path = folder / f"{number}.safetensors"
         check_safetensors(path)
         return load_file(path, device=str(device)), {**read_json(folder / INFO)["info"], "number": number}
 
 
+def check_kind(folder: Path, split_from: int | None) -> None:
+    """Refuses a checkpoint whose tables were split otherwise."""
+    if not (folder / INFO).exists():
+        return
+    with damage(folder):
+        had = read_json(folder / INFO).get(SPLIT_FROM)
+    if had != split_from:
+        words = {rows: "replicated" if rows is None else f"sharded from {rows} rows" for rows in (had, split_from)}
+        raise RunError(
+            f"Checkpoint '{folder}' has tables that are {words[had]}, the settings say {words[split_from]}. Use the "
+            "[run] tables and sharded_from of before, or remove that folder; the stage then starts again."
+        )
+
+
 def load_best(folder: Path, prefix: str, device: torch.device) -> Tensors:
     """The tensors under a prefix in the folder's best checkpoint."""
     with damage(folder):
-        path = folder / f"{_numbers(folder)['best']}.safetensors"
+        path = folder / f"{numbers(folder)['best']}.safetensors"
         check_safetensors(path)
         with safe_open(path, framework="pt", device=str(device)) as file:
             names = [name for name in file.keys() if name.startswith(f"{prefix}.")]  # noqa: SIM118, not a dict
@@ -71,7 +87,7 @@ def damage(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _numbers(folder: Path) -> dict[str, int]:
+def numbers(folder: Path) -> dict[str, int]:
     """The numbers of the last and the best checkpoint; 0 if there is none."""
     path = folder / INFO
     found = read_json(path) if path.exists() else {}

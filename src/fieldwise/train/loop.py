@@ -2,7 +2,7 @@
 
 import math
 import time
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from fieldwise.train import checkpoint
 from fieldwise.train.capture import Captured
 from fieldwise.train.checkpoint import weights
 from fieldwise.train.diverged import Diverged
+from fieldwise.train.kept import Checkpoints
 from fieldwise.train.loss import part_of_loss, working_on
 from fieldwise.train.plan import Training, TrainingPlan, check_tables_of_module
 from fieldwise.train.randomness import randomness
@@ -66,7 +67,8 @@ def _fit(
     """Train from the last checkpoint until the plan's end."""
     ranks, diverged = current(), Diverged(plan.stage, settings.learning_rate, folder)
     work = _Work(model, task, settings, plan, watcher, diverged)
-    history = _resume(model, work.optimizer, plan, folder, task)
+    kept = Checkpoints(folder, model, work.optimizer, task.torch_device) if folder else None
+    history = _resume(model, work.optimizer, plan, folder, kept)
     best: Tensors = {}
     while len(history) <= settings.epochs and not plan.stop(history):
         started, number = time.perf_counter(), len(history)
@@ -85,16 +87,13 @@ def _fit(
         history.append(ranks.from_first(lambda epoch=epoch: epoch))  # type: ignore[misc]
         diverged.check_epochs(history)
         better = plan.keep_best and _best_place(history) == number
-        if folder:
-            info = {"history": [epoch.to_json() for epoch in history]}
-            ranks.from_first(partial(checkpoint.save, folder, state, info, better))
+        if kept:
+            kept.save(state, {"history": [epoch.to_json() for epoch in history]}, better)
         elif better:
             best = weights(model)
         watcher.epoch(plan.stage, history[-1])
     if plan.keep_best and _best_place(history) != len(history) - 1:
-        if folder:
-            best = ranks.from_first(partial(checkpoint.load_best, folder, "model", task.torch_device))
-        model.load_state_dict(best)
+        model.load_state_dict(kept.best() if kept else best)
     return history
 
 
@@ -117,6 +116,8 @@ class _Work:
         batch = chosen(settings.batch)
         self.optimizer = Optimizer(model, settings.optimizer, rate, batch, plan.every_row, plan.table_rate)
         on_gpu, single = task.torch_device.type == "cuda", current().size == 1
+        self._messages = current().talking if self.optimizer.shards() else nullcontext
+        """A context for gradients of rows that other processes hold."""
         self._captured: Captured | None = None
         if plan.same_steps and self.optimizer.same_shapes and on_gpu and single:
             self._captured = Captured(lambda *parts: self._plain_step(*map(Batch, parts[::2], parts[1::2])))
@@ -170,7 +171,9 @@ class _Work:
                 logits = plan.forward(batch.ids).float()
             loss = part_of_loss(logits, batch)
             self.optimizer.forget()
-            (loss if plan.penalty is None else loss + plan.penalty() / current().size).backward()
+            whole = loss if plan.penalty is None else loss + plan.penalty() / current().size
+            with self._messages():
+                whole.backward()
             self.optimizer.step()
         return loss.detach()
 
@@ -186,8 +189,10 @@ def _buffers(model: nn.Module) -> set[str]:
     return set(named("model", dict(model.named_buffers())))
 
 
-def _resume(model: nn.Module, optimizer: Optimizer, plan: TrainingPlan, folder: Path | None, task: Task) -> list[Epoch]:
-    found = current().from_first(partial(checkpoint.load, folder, task.torch_device)) if folder else None
+def _resume(
+    model: nn.Module, optimizer: Optimizer, plan: TrainingPlan, folder: Path | None, kept: Checkpoints | None
+) -> list[Epoch]:
+    found = kept.load() if kept else None
     if found is None:
         return []
     tensors, info = found

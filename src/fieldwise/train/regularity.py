@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from fieldwise.core.settings import Settings
 from fieldwise.models.model import FieldTables
+from fieldwise.processes.ranks import current
+from fieldwise.tables.shards import shards_of
 from fieldwise.tables.state import Tensors
 
 SELDOM: Final = 8
@@ -42,8 +44,11 @@ class SoftOrthogonality(Settings):
         total = torch.zeros((), device=next(embedding.parameters()).device)
         for j, width in enumerate(embedding.layout.widths):
             if width:
-                table = embedding.table(j)
-                total = total + self.of_gram(table.T @ table)
+                table, shards = embedding.table(j), shards_of(embedding, j)
+                gram, times = table.T @ table, 1
+                if shards:  # its value is that of all rows; only this process moves its own, by the whole gradient
+                    gram, times = gram + (shards[0].total(gram) - gram).detach(), current().size
+                total = total + self.of_gram(gram) * times
         return self.strength * total
 
     def of_gram(self, gram: Tensor) -> Tensor:
@@ -78,7 +83,9 @@ class OrthogonalSteps:
         for j, every in self._every.items():
             if (self.steps + j) % every == 0:
                 settle(*self._embedding.span(j))
-                self._move(self._embedding.table(j).detach(), every)
+                table, shards = self._embedding.table(j).detach(), shards_of(self._embedding, j)
+                gram = table.T @ table
+                self._move(table, shards[0].total(gram) if shards else gram, every)
 
     def tensors(self) -> Tensors:
         """State for a checkpoint."""
@@ -88,12 +95,11 @@ class OrthogonalSteps:
         """Restore a checkpoint."""
         self.steps = int(tensors["steps"])
 
-    def _move(self, table: Tensor, steps: int) -> None:
+    def _move(self, table: Tensor, gram: Tensor, steps: int) -> None:
         """One gradient step of the penalty with the strength of `steps`, at most half the gap (a Newton step).
 
         In the cosine form the columns rotate and keep their norms.
         """
-        gram = table.T @ table
         own = torch.ones(len(gram), device=table.device)
         if self._settings.form == "cosine":
             own = lengths(gram)

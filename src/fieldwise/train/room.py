@@ -31,15 +31,15 @@ class _TooMuchError(Exception):
     """More weights than fit into memory."""
 
 
-def check_room(model: Model, schema: Schema, training: Training, device: torch.device) -> None:
-    """Refuse a full model whose weights and optimizer state cannot fit."""
+def check_room(model: Model, schema: Schema, training: Training, device: torch.device, split: bool = False) -> None:
+    """Refuse a full model whose weights and optimizer state cannot fit; `split`: over the processes on this machine."""
     there = available(device)
     if there is None:
         return
     if device.type == "cpu":
-        there //= processes_here()  # each has tables of its own
+        there //= processes_here()  # each has layers of its own, and tables unless they are split
     tables = _tables(model, schema)
-    needs = tables * NUMBER * COPIES[training.optimizer]
+    needs = tables * NUMBER * COPIES[training.optimizer] // (processes_here() if split else 1)
     more = ""
     if needs <= there:
         dense = _dense(model, schema, tables, (there - needs) // (NUMBER * DENSE))
