@@ -1,10 +1,11 @@
 """Memory per process, steps per second and time spent waiting, for large tables and several numbers of processes.
 
-    python benchmarks/scale.py --rows 10_000_000 --width 16 --processes 1 2 4
+    python benchmarks/scale.py --rows 10_000_000 --width 16 --processes 1 2 4 --tables replicated sharded
 
 Every process trains DCN-V2 on ten generated fields, whose ids follow a power law, with the same global batch. Memory is
 the resident memory of the process with the most, after the steps and at its peak, above that before the model was
-built. Waiting is the time inside messages between processes; it includes waiting for a slower process.
+built. Waiting is the time inside messages between processes; it includes waiting for a slower process. Sharded tables
+need TorchRec (docs/scale.md).
 """
 
 import argparse
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +31,8 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Split
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.processes.join import joined
-from fieldwise.processes.ranks import current
+from fieldwise.processes.ranks import current, splitting
+from fieldwise.tables.torchrec_rows import check_installed
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.loop import fit
 from fieldwise.train.plan import Training, TrainingPlan
@@ -64,6 +67,28 @@ class Clock(Watcher):
 
         return counted
 
+    def exchanged(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """An exchange between all processes that is counted, and whose end is waited for later."""
+
+        def counted(output: torch.Tensor, input: torch.Tensor, *given: Any, **named: Any) -> Any:  # noqa: A002
+            self.bytes += input.nbytes * (current().size - 1) // current().size  # about: a process keeps its own part
+            work = self.timed(lambda: call(output, input, *given, **named))()
+            return work if work is None else Awaited(work, self)
+
+        return counted
+
+
+class Awaited(dist.Work):
+    """An exchange under way; TorchRec waits only for this type."""
+
+    def __init__(self, work: Any, clock: Clock) -> None:
+        super().__init__()
+        self._wait = clock.timed(work.wait)
+
+    def wait(self, *given: Any) -> bool:
+        """Waits for its end."""
+        return bool(self._wait(*given))
+
 
 def task_of(rows: int, width: int, steps: int, batch: int) -> Task:
     """Ten fields with the same number of ids."""
@@ -82,6 +107,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     clock = Clock()
     for name in ("all_reduce", "all_gather"):
         setattr(dist, name, clock.timed(getattr(dist, name)))
+    dist.all_to_all_single = clock.exchanged(dist.all_to_all_single)
+    if given.table == "sharded" and current().size > 1:
+        check_installed()  # imports TorchRec, as torch is imported before anything is measured
     task = task_of(given.rows, given.width, given.steps, given.batch)
     before = resident()
     forget_peak_resident()
@@ -113,7 +141,8 @@ def resident() -> int:
 def work(given: argparse.Namespace) -> None:
     """One of several processes; the first prints the largest of each number, and the smallest speed."""
     with joined() if int(os.environ["WORLD_SIZE"]) > 1 else nullcontext():
-        found = measure(given)
+        with splitting(given.rows // 2 if given.table == "sharded" else None):
+            found = measure(given)
         numbers = current().stacked(torch.tensor(list(found.values()), dtype=torch.float64))
         if current().rank == 0:
             most = dict(zip(found, numbers.max(0).values.tolist(), strict=True))
@@ -131,20 +160,23 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--optimizers", nargs="+", default=["adam", "rowwise-adagrad"])
     parser.add_argument("--out", type=Path, default=HERE / "results" / "scale.json")
+    parser.add_argument("--tables", nargs="+", default=["replicated"], choices=["replicated", "sharded"])
     parser.add_argument("--optimizer", help=argparse.SUPPRESS)
+    parser.add_argument("--table", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.optimizer:
         work(given)
         return
     about, rows = machine(), []
-    for optimizer in given.optimizers:
-        for count in given.processes:
+    for tables in given.tables:
+        for optimizer, count in product(given.optimizers, given.processes):
             words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count)]
-            words += [str(HERE / "scale.py"), "--optimizer", optimizer]
+            words += [str(HERE / "scale.py"), "--optimizer", optimizer, "--table", tables]
             words += [f"--{name}={getattr(given, name)}" for name in ("rows", "width", "batch", "steps")]
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
             done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
-            rows.append({"optimizer": optimizer, "processes": count, **json.loads(done.stdout.splitlines()[-1])})
+            about_run = {"tables": tables, "optimizer": optimizer, "processes": count}
+            rows.append({**about_run, **json.loads(done.stdout.splitlines()[-1])})
             print(rows[-1], flush=True)
             size = {
                 "rows": given.rows,

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from fieldwise.cli.options import settings_of
+from fieldwise.comparison.settings import CompareSettings
 from fieldwise.core.errors import FieldwiseError, RunError, SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.settings import read_toml
@@ -255,3 +256,29 @@ def test_the_same_run_works_on_a_gpu(finished: Path, tmp_path: Path) -> None:
     for record, cpu in zip(records, results(finished), strict=True):
         assert record.full_valid.auc == pytest.approx(cpu["full_valid"]["auc"], abs=0.02)
         assert record.compact_size.columns <= 8 or record.budget != "8 columns"
+
+
+@pytest.mark.parametrize(
+    ("tables", "text"),
+    [
+        (
+            {"search": {"name": "pep"}},
+            r"\[search\] PEP does not work with \[run\] tables = 'sharded'. Choose elimination",
+        ),
+        ({"search": {"name": "race", "entrants": {"autodim": {}}}}, r"\[search\] AutoDim does not work"),
+        ({"retrain": {"store": "int8"}}, r"stored as float32, got int8"),
+        ({"model": {"name": "tests.processes.test_parity:build"}}, r"a factory's tables are the module's own"),
+    ],
+)
+def test_what_sharded_tables_do_not_support(tables: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError, match=text) as found:
+        RunSettings.parse({"run": {"tables": "sharded"}, **tables})
+    assert "\n" not in str(found.value)
+
+
+def test_sharded_tables_of_a_comparison_and_of_a_budget_in_int8(planted: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="each cell of a comparison uses one"):
+        CompareSettings.parse({"run": {"tables": "sharded"}, "compare": {"methods": ["uniform"]}})
+    run = {"tables": "sharded", "budgets": ["5 KB int8"], "dataset": planted.folder}
+    with pytest.raises(SettingsError, match="stored as float32, got int8"):
+        pipeline.run({"run": run}, tmp_path / "out")

@@ -9,20 +9,9 @@ import pytest
 
 from fieldwise.core.plain_files import read_json
 from fieldwise.data.store import Dataset
-from tests.command_line import FAST, cli
+from tests.command_line import cli
 from tests.processes.many import started
-
-RUN = ["--budget", "8", "--model", "fm", *FAST, "--set", "data.rows=1500", "--set", "pretrain.harmful=keep"]
-
-
-def in_place(words: list[list[str]]) -> tuple[int, str, str]:
-    """A command of this process, by its rank."""
-    done = cli(*words[int(os.environ["RANK"]) % len(words)])
-    return done.returncode, done.stdout, done.stderr
-
-
-def files(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+from tests.processes.parts import RUN, files, in_place
 
 
 def test_a_run_writes_what_one_process_writes(tmp_path: Path) -> None:
@@ -79,3 +68,16 @@ def _one_line(found: list[tuple[int, str, str]], *texts: str) -> None:
     assert errors[0].count("\n") == 1
     for text in texts:
         assert text in errors[0]
+
+
+def without_torchrec(words: list[str]) -> tuple[int, str, str]:
+    """A command where TorchRec cannot be imported."""
+    with patch.dict("sys.modules", {"torchrec": None, "torchrec.distributed": None}):
+        return in_place([words])
+
+
+def test_sharded_tables_need_torchrec(tmp_path: Path) -> None:
+    words = ["run", *RUN, "--out", str(tmp_path / "out"), "--set", "run.tables=sharded"]
+    install = "pip install --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0"
+    _one_line(started(2, without_torchrec, words), "[run] tables = 'sharded' needs TorchRec", install)
+    assert not (tmp_path / "out").exists()

@@ -1,6 +1,5 @@
 """Two processes train, search and evaluate as one process with the same global batch does."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -10,12 +9,11 @@ from torch import Tensor, nn
 
 from fieldwise.core.registry import resolve
 from fieldwise.core.schema import Schema
-from fieldwise.data.store import Dataset, Split
+from fieldwise.data.store import Dataset
 from fieldwise.models import MODELS
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import model_class
 from fieldwise.models.fm import FM
-from fieldwise.models.model import Model
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import search
 from fieldwise.tables.optimizer import Method
@@ -30,16 +28,10 @@ from fieldwise.train.task import Task
 from tests.memorized import SETTINGS as MEMORIZED
 from tests.memorized import memorized_task
 from tests.processes.many import on_ranks
+from tests.processes.parts import task_of
 from tests.searches.small_searches import small
 
 Weights = dict[str, Tensor]
-
-
-def task_of(folder: Path, model: Model, rows: int = 901) -> Task:
-    """A task over the first rows of a dataset."""
-    task = Task.of(Dataset.open(folder), model, seed=3, device="cpu")
-    train, valid = (Split(split.ids[:rows], split.labels[:rows]) for split in (task.train_rows, task.valid_rows))
-    return replace(task, train_rows=train, valid_rows=valid)
 
 
 def step(task: Task, batch: int, method: Method = "dense-adam", penalty: bool = False) -> tuple[Weights, Weights]:

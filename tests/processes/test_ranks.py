@@ -1,7 +1,10 @@
 """What processes tell each other, and what happens if one fails."""
 
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -209,6 +212,29 @@ def test_variables_of_a_launcher_are_checked(change: dict[str, str]) -> None:
     assert Place.of(good).local == 1
     with pytest.raises(SettingsError, match="torchrun"):
         Place.of({**good, **change})
+
+
+AFTER = """
+import os
+import torch
+from torch._C._distributed_c10d import TCPStore
+from fieldwise.processes.join import joined
+
+store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+env = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+with joined({**env, "TORCHELASTIC_USE_AGENT_STORE": "True"}):
+    weight = torch.ones(2, requires_grad=True)
+    weight.sum().backward()
+    torch.optim.Adam([weight]).step()
+names = [open(f"/proc/self/task/{thread}/comm").read() for thread in os.listdir("/proc/self/task")]
+print([name for name in names if "gloo" in name])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux does")
+def test_no_thread_of_the_connections_is_left() -> None:
+    done = subprocess.run([sys.executable, "-c", AFTER], capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout.strip() == "[]"  # one that needs Python at its end would abort it
 
 
 def test_a_part_for_every_process() -> None:

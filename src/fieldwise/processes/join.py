@@ -1,5 +1,6 @@
 """Connects the processes that torchrun or another launcher has started."""
 
+import gc
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -8,7 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
@@ -86,10 +86,15 @@ def joined(env: Mapping[str, str] = os.environ) -> Iterator[Group]:
     finally:
         with suppress(Exception):  # the connections may be gone
             dist.destroy_process_group()
+        gc.collect()  # of models that hold the group: its threads end with it
 
 
 def _connected(place: Place) -> Group:
     """Connects this process with the others."""
+    # Optimizers import it later, and its default arguments would then keep the group. A group's threads may need Python
+    # while it ends, which aborts the process.
+    import torch.distributed.nn.functional
+
     gpus = torch.cuda.device_count()
     if gpus:
         torch.cuda.set_device(place.local % gpus)
