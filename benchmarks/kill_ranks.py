@@ -1,6 +1,7 @@
 """Kills one process of a run on two processes at random moments: nothing may be lost, every number must be equal.
 
     python benchmarks/kill_ranks.py --kills 20 --seed 0
+    python benchmarks/kill_ranks.py --kills 20 --seed 0 --sharded --out benchmarks/results/kill_sharded.json
 
 The run first ends without a kill, which gives its numbers and its duration. Then it is started in an empty folder, and
 a random one of its processes is killed with SIGKILL at a random moment of that duration. In every other folder torchrun
@@ -29,6 +30,7 @@ HERE: Final = Path(__file__).resolve().parent
 PROCESSES: Final = 2
 LONGEST_S: Final = 900.0
 WORDS: Final = (*RUN, "--search", "ham", "--set", "search.epochs=3", "--set", "search.batch=64", "--out", "out")
+SHARDED: Final = ("--set", "run.tables=sharded", "--set", "run.sharded_from=20")
 
 
 @dataclass
@@ -39,6 +41,8 @@ class Tally:
     """Duration of the run that was never killed."""
     folders: int = 0
     kills: int = 0
+    words: tuple[str, ...] = WORDS
+    """The command."""
     restarts: int = 0
     """Kills after which torchrun restarted the processes, without another command."""
     repeats: int = 0
@@ -50,10 +54,10 @@ class Tally:
     problems: list[str] = field(default_factory=list)
 
 
-def start(folder: Path, restarts: int) -> "subprocess.Popen[bytes]":
+def start(folder: Path, restarts: int, command: tuple[str, ...]) -> "subprocess.Popen[bytes]":
     """Starts the run on two processes, with its output in a file."""
     words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(PROCESSES)]
-    words += ["--max-restarts", str(restarts), "--monitor-interval", "0.1", "-m", "fieldwise", *WORDS]
+    words += ["--max-restarts", str(restarts), "--monitor-interval", "0.1", "-m", "fieldwise", *command]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "FIELDWISE_TIMEOUT": "60"}
     with (folder / "said.txt").open("ab") as said:
         return subprocess.Popen(
@@ -103,7 +107,7 @@ def one_folder(folder: Path, tally: Tally, draw: random.Random, expected: Any) -
     write_inputs(folder)
     restarts = tally.folders % 2
     tally.folders += 1
-    process, moment = start(folder, restarts), draw.uniform(0, tally.seconds)
+    process, moment = start(folder, restarts, tally.words), draw.uniform(0, tally.seconds)
     rank = hit(process, moment, draw)
     code = process.wait(LONGEST_S)
     if rank is not None:
@@ -116,7 +120,7 @@ def one_folder(folder: Path, tally: Tally, draw: random.Random, expected: Any) -
             tally.problems.append(f"torchrun did not restart in folder {tally.folders}: exit code {code}")
     if code:
         tally.problems += [f"half a file: {name}" for name in half_files(folder / "out")]
-        code = start(folder, 0).wait(LONGEST_S)
+        code = start(folder, 0, tally.words).wait(LONGEST_S)
     if code:
         tally.problems.append(f"exit code {code} in folder {tally.folders}")
         return
@@ -133,13 +137,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "kill_ranks.json", help="the JSON file")
+    parser.add_argument("--sharded", action="store_true", help="tables sharded over the processes; needs TorchRec")
     given = parser.parse_args()
-    began, about, tally, draw = time.monotonic(), machine(), Tally(), random.Random(given.seed)
+    began, about, draw = time.monotonic(), machine(), random.Random(given.seed)
+    tally = Tally(words=(*WORDS, *SHARDED) if given.sharded else WORDS)
     root = Path(tempfile.mkdtemp(prefix="kill-ranks-"))
     whole = root / "whole"
     whole.mkdir()
     write_inputs(whole)
-    if start(whole, 0).wait(LONGEST_S):
+    if start(whole, 0, tally.words).wait(LONGEST_S):
         print((whole / "said.txt").read_text(errors="replace"))
         return 1
     tally.seconds = round(time.monotonic() - began, 2)

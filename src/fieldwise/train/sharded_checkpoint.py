@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -28,6 +29,8 @@ from fieldwise.tables.shards import Shards
 from fieldwise.tables.state import Tensors, under
 from fieldwise.train.checkpoint import INFO, SPLIT_FROM, damage, numbers
 
+FILE: Final = 2**26
+"""Bytes after which another file is begun, counted over all processes."""
 SCALAR: Final = "()"
 """Ends the name of a tensor without a dimension, which is stored with one."""
 Split = dict[str, Shards]
@@ -36,36 +39,56 @@ Split = dict[str, Shards]
 
 def write(folder: Path, tensors: Tensors, split: Split, info: dict[str, Any], best: bool = False) -> None:
     """Replaces the folder's checkpoint; all processes call it. At any time, the old or the new one is complete."""
-    ranks = current()
+    ranks, split_from = current(), current().split_from
     with damage(folder):
         before = ranks.from_first(lambda: numbers(folder))
     number = before["number"] + 1
     now = {"number": number, "best": number if best else before["best"]}
-    home = folder / str(number)
-    ranks.from_first(lambda: _emptied(home))
-    with ranks.talking(), _quiet():
-        writer = HuggingFaceStorageWriter(str(home), save_distributed=True)
-        save(_stored(tensors, split), storage_writer=writer, no_dist=ranks.size == 1)
-    ranks.from_first(lambda: _commit(folder, {**now, SPLIT_FROM: ranks.split_from, "info": info}))
+    home = folder / f"{number}.partial"
+    ranks.from_first(lambda: _emptied(folder, home))
+    stored = _stored(tensors, split)
+    with _unwrapped(), ranks.talking():
+        writer = HuggingFaceStorageWriter(str(home), _files(stored), save_distributed=True)
+        save(stored, storage_writer=writer, no_dist=ranks.size == 1)
+    ranks.from_first(lambda: _commit(folder, home, {**now, SPLIT_FROM: split_from, "info": info}))
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Hides torch's warning that a single process is one."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        yield
+def _unwrapped() -> Iterator[None]:
+    """Raises what a process raised while it wrote or read; hides torch's warning that a single process is one."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            yield
+    except CheckpointException as error:
+        raise next(iter(error.failures.values()))[0] from error
 
 
-def _emptied(home: Path) -> None:
-    shutil.rmtree(home, ignore_errors=True)  # of a process that was killed
-    home.mkdir(parents=True)
+def _files(stored: dict[str, Tensor]) -> dict[str, int]:
+    """The file of each tensor, from 1: what is written to one file is in memory twice meanwhile."""
+    found, size = dict[str, int](), 0
+    for name, tensor in stored.items():
+        found[name] = 1 + size // FILE
+        size += tensor.nbytes
+    return found
 
 
-def _commit(folder: Path, values: dict[str, Any]) -> None:
+def _emptied(folder: Path, home: Path) -> None:
+    """Makes an empty folder for a checkpoint, and removes what processes that were killed have left."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove(folder, {str(number) for number in numbers(folder).values()})
+    home.mkdir()
+
+
+def _commit(folder: Path, home: Path, values: dict[str, Any]) -> None:
+    home.replace(folder / str(values["number"]))
     write_json(folder / INFO, values)
-    for old in (path for path in folder.iterdir() if path.is_dir()):
-        if old.name.isdecimal() and old.name not in map(str, (values["number"], values["best"])):
+    _remove(folder, {str(values["number"]), str(values["best"])})
+
+
+def _remove(folder: Path, kept: set[str]) -> None:
+    for old in folder.iterdir():
+        if old.is_dir() and old.name not in kept:
             shutil.rmtree(old, ignore_errors=True)
 
 
@@ -136,7 +159,7 @@ def _read(home: Path, split: Split, prefix: str = "") -> Tensors:
         one = own or about[f"{name}/0"]
         size = one.size if shards is None else (shards.rows, *one.size[1:])
         found[name] = torch.empty(size, dtype=one.properties.dtype)
-    with _quiet():
+    with _unwrapped(), current().talking():
         load(_stored(found, split), storage_reader=reader, no_dist=current().size == 1)
     scalars = {name for name in found if name.endswith(SCALAR)}
     return {name.removesuffix(SCALAR): t.reshape(()) if name in scalars else t for name, t in found.items()}
