@@ -25,11 +25,12 @@ from fieldwise.searches.search import search
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.optimizer import Method
 from fieldwise.tables.row_factored import row_factored
+from fieldwise.train.decay import Decay
 from fieldwise.train.evaluate import evaluate, predictions
 from fieldwise.train.loop import fit
 from fieldwise.train.plan import Training, TrainingPlan
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.stages import Decay, Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
 from fieldwise.train.task import Task
 from tests.command_line import cli
 from tests.memorized import SETTINGS as MEMORIZED
