@@ -24,6 +24,8 @@ TIERS: Final = "-tiers"
 CONFIRMING: Final = ("census", "reviews")
 """Datasets on which nothing was chosen."""
 BASELINE: Final = ("uniform", "constant", "")
+SAME: Final = ("uniform", "decay", "")
+"""The baseline with the default retraining."""
 DEFAULT: Final = ("elimination", "decay", "tiers")
 _MADE: Final = re.compile(r"<!-- table robust-(?P<name>[a-z]+) -->\n.*?<!-- end -->", re.DOTALL)
 
@@ -46,32 +48,61 @@ def read(path: Path) -> Cells:
     return cells
 
 
-def differences(cells: dict[Entrant, dict[int, dict[str, Any]]], entrant: Entrant) -> list[float]:
-    """Returns how far an entrant is above the baseline, by seed."""
-    known, own = cells.get(BASELINE, {}), cells.get(entrant, {})
+def differences(
+    cells: dict[Entrant, dict[int, dict[str, Any]]], entrant: Entrant, baseline: Entrant = BASELINE
+) -> list[float]:
+    """Returns how far an entrant is above a baseline, by seed."""
+    known, own = cells.get(baseline, {}), cells.get(entrant, {})
     return [own[seed]["auc"] - known[seed]["auc"] for seed in sorted(own.keys() & known.keys())]
 
 
 def means(cells: Cells) -> list[str]:
-    """Tabulates, per entrant and group of datasets, the mean difference, first within each dataset."""
+    """Tabulates, per entrant, baseline and group of datasets, the mean difference, first within each dataset."""
     body = []
     for entrant in sorted({entrant for cell in cells.values() for entrant in cell}):
-        for group, confirming in (("tuning", False), ("confirmation", True)):
-            found = {
-                cell: fmean(gaps)
-                for cell, entrants in cells.items()
-                if (cell[0] in CONFIRMING) == confirming and (gaps := differences(entrants, entrant))
-            }
-            if found and entrant != BASELINE:
-                costs = [row["cost"] for cell in found for row in cells[cell][entrant].values()]
-                each = [fmean(gap for cell, gap in found.items() if cell[0] == data) for data in {c[0] for c in found}]
-                above = f"{sum(gap > 0 for gap in found.values())} of {len(found)}"
-                body.append((
-                    _named(entrant), group, f"{fmean(each):+.4f}", above, f"{min(found.values()):+.4f}",
-                    f"{fmean(costs):.2f}",
-                ))  # fmt: skip
-    heads = ("search", "datasets", "mean difference", "cells above", "worst cell", "cost after pretraining")
+        for baseline in (BASELINE, SAME):
+            for group, confirming in (("tuning", False), ("confirmation", True)):
+                found = {
+                    cell: gaps
+                    for cell, entrants in cells.items()
+                    if (cell[0] in CONFIRMING) == confirming and (gaps := differences(entrants, entrant, baseline))
+                }
+                if found and entrant not in (baseline, BASELINE):
+                    body.append(
+                        (_named(entrant), ", ".join(filter(None, baseline)), group, *_summary(cells, entrant, found))
+                    )
+    heads = (
+        "search", "against", "datasets", "mean difference", "cells above", "below with p < 0.05", "worst cell",
+        "cost after pretraining",
+    )  # fmt: skip
     return markdown_table(heads, body)
+
+
+def _summary(cells: Cells, entrant: Entrant, found: dict[Cell, list[float]]) -> tuple[str, ...]:
+    """Returns the mean over datasets, how many cells are above and significantly below, the worst, and the cost."""
+    mean = {cell: fmean(gaps) for cell, gaps in found.items()}
+    each = [fmean(gap for cell, gap in mean.items() if cell[0] == data) for data in {cell[0] for cell in found}]
+    below = sum(mean[cell] < 0 and len(gaps) > 1 and paired(gaps)[0] < 0.05 for cell, gaps in found.items())
+    costs = [row["cost"] for cell in found for row in cells[cell][entrant].values()]
+    return (
+        f"{fmean(each):+.4f}", f"{sum(gap > 0 for gap in mean.values())} of {len(mean)}", str(below),
+        f"{min(mean.values()):+.4f}", f"{fmean(costs):.2f}",
+    )  # fmt: skip
+
+
+def by_dataset(cells: Cells) -> list[str]:
+    """Tabulates the default's mean difference per dataset and model, over the fractions of parameters."""
+    models = sorted({cell[1] for cell in cells}, key=list(TITLES).index)
+    body = []
+    for data in sorted({cell[0] for cell in cells}):
+        gaps = {cell[1:]: differences(cells[cell], DEFAULT) for cell in cells if cell[0] == data}
+        if not any(gaps.values()):
+            continue
+        own = [[fmean(gap) for (model, _), gap in gaps.items() if model == name and gap] for name in models]
+        group = "confirmation" if data in CONFIRMING else "tuning"
+        each = [f"{fmean(found):+.4f}" if found else "" for found in own]
+        body.append((data, group, *each, f"{fmean(gap for found in own for gap in found):+.4f}"))
+    return markdown_table(("dataset", "used for", *(TITLES[model] for model in models), "mean"), body)
 
 
 def grid(cells: Cells) -> list[str]:
@@ -96,7 +127,11 @@ def grid(cells: Cells) -> list[str]:
     return markdown_table(heads, body)
 
 
-TABLES: Final[dict[str, Callable[[Cells], list[str]]]] = {"means": means, "grid": grid}
+TABLES: Final[dict[str, Callable[[Cells], list[str]]]] = {
+    "means": means,
+    "datasets": by_dataset,
+    "grid": grid,
+}
 
 
 def filled(text: str, cells: Cells) -> str:

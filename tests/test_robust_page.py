@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.robust import PAGE, RESULTS, filled, grid, means, read
+from evidence.robust import PAGE, RESULTS, by_dataset, filled, grid, means, read
 
 
 @pytest.fixture
@@ -31,9 +31,27 @@ def rows(tmp_path: Path) -> Path:
 
 
 def test_differences_are_paired_and_averaged_within_datasets_first(rows: Path) -> None:
+    default = "| **elimination, decay, tiers** (default) | uniform, constant"
     assert means(read(rows))[2:] == [
-        "| **elimination, decay, tiers** (default) | tuning | +0.0090 | 2 of 2 | +0.0030 | 0.50 |",
-        "| **elimination, decay, tiers** (default) | confirmation | +0.0090 | 1 of 1 | +0.0090 | 0.50 |",
+        f"{default} | tuning | +0.0090 | 2 of 2 | 0 | +0.0030 | 0.50 |",
+        f"{default} | confirmation | +0.0090 | 1 of 1 | 0 | +0.0090 | 0.50 |",
+    ]
+
+
+def test_cells_that_are_clearly_below_are_counted(rows: Path) -> None:
+    found = [json.loads(line) for line in rows.read_text().splitlines()]
+    for row in found:
+        if row["unit"][0] == "b-tiers":
+            row["auc"] = 0.6 + row["unit"][2] / 100 + row["unit"][2] / 1e6
+    rows.write_text("".join(json.dumps(row) + "\n" for row in found))
+    assert "| tuning | -0.0425 | 1 of 2 | 1 | -0.1000 |" in means(read(rows))[2]
+
+
+def test_models_are_averaged_within_a_dataset(rows: Path) -> None:
+    assert by_dataset(read(rows))[2:] == [
+        "| a | tuning | +0.0150 | +0.0150 |",
+        "| b | tuning | +0.0030 | +0.0030 |",
+        "| census | confirmation | +0.0090 | +0.0090 |",
     ]
 
 

@@ -1,0 +1,49 @@
+"""The page at equal stored bytes: its numbers, and that it agrees with the results."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evidence.equal_bytes import PAGE, RESULTS, Models, filled, front, read, stores, trivial
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Models:
+    """One model, two seeds: at 1/8 the full model in int4 fits, with its scales, and is the best without a search."""
+    lines = []
+    for seed in (0, 1):
+        for method, share, store, size, auc in (
+            ("full", 1, "float32", 8000, 0.8), ("full", 1, "int8", 2000, 0.799), ("full", 1, "int4", 1009, 0.795),
+            ("uniform", 8, "int8", 1000, 0.78), ("uniform", 8, "int4", 1000, 0.79),
+            ("elimination", 8, "int8", 1000, 0.81), ("elimination", 8, "int4", 1000, 0.82),
+            ("uniform", 16, "int8", 500, 0.7), ("uniform", 16, "int4", 500, 0.71),
+            ("elimination", 16, "int8", 500, 0.70), ("elimination", 16, "int4", 500, 0.70),
+        ):  # fmt: skip
+            noise = seed / 1000 * (2 if method == "elimination" else 1)
+            row = {"model": "fm", "seed": seed, "method": method, "share": share, "store": store, "bytes": size}
+            lines.append(json.dumps({**row, "auc": auc + noise}))
+    path = tmp_path / "equal.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return read(path)
+
+
+def test_the_best_answer_without_a_search_must_fit(models: Models) -> None:
+    assert trivial(models["fm"], 8) == ("full", 1, "int4")
+    assert trivial(models["fm"], 16) == ("uniform", 16, "int4")
+
+
+def test_differences_are_paired_by_seed(models: Models) -> None:
+    first, second = front(models)[2:]
+    assert first.startswith("| FM | 1/8 | 2 | 0.8005 | full int4 0.7955 | 0.8210 | +0.0255 | +0.0205 | 0.012 | 0.025 |")
+    assert "| 1/16 | 2 | 0.8005 | uniform int4 0.7105 | 0.7010 | -0.0095 | -0.0995 |" in second
+
+
+def test_both_stored_types_are_shown(models: Models) -> None:
+    assert stores(models)[2] == "| FM | 1/8 | 0.7805 | 0.7905 | 0.8110 | 0.8210 |"
+
+
+def test_the_page_on_disk_agrees_with_the_results() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert "<!-- table equal-front -->" in text
+    assert filled(text, read(RESULTS)) == text, "run: python -m evidence.equal_bytes"
