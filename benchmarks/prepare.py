@@ -2,11 +2,14 @@
 
     python benchmarks/prepare.py --rows 1000000 --fuxictr FUXICTR_VENV/bin/python
     python benchmarks/prepare.py --rows 45000000 --only fieldwise
+    python benchmarks/prepare.py --rows 1000000 --only fieldwise polars duckdb --before ../before --rounds 3
     python benchmarks/prepare.py --columns 50 400 1000 10000
 
 Each runs in a separate process, on the same generated rows (benchmarks/criteo_like.py), in sequence. Time is the wall
 time of the whole process, imports included; memory is the peak resident set of that process. The rows are generated,
 and split into files for fuxictr, before the clock starts. benchmarks/README.md describes how to install fuxictr.
+`polars` and `duckdb` are plans of our own (benchmarks/prepare_plans.py). With a checkout of an earlier commit, both
+versions prepare the same rows in turns, without tiers, which earlier commits do not have; datasets must be equal.
 
 `--columns` measures only fieldwise, on 500 rows of each number of columns: text, integers and floats.
 """
@@ -23,6 +26,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import prepare_plans
 
 HERE = Path(__file__).parent
 INTEGERS = [f"I{i}" for i in range(1, 14)]
@@ -42,9 +47,12 @@ def fieldwise(folder: Path) -> dict[str, Any]:
     def progress(stage: str, *_: int | None) -> None:
         stages[stage] = time.perf_counter() - started  # time of the stage's last report
 
-    data = prepare(Criteo(raw=folder / "rows.txt"), folder / "fieldwise", progress=progress)
+    shutil.rmtree(folder / "fieldwise", ignore_errors=True)  # of an earlier round
+    source = Criteo(raw=folder / "rows.txt", tiers=0)  # one field per column, as in earlier commits
+    data = prepare(source, folder / "fieldwise", progress=progress)
     ends = {stage: round(seconds, 1) for stage, seconds in stages.items()}
-    return {"ids": sum(data.schema.cardinalities), "rows": data.info["rows"], "stage_ends": ends}
+    found = {"ids": sum(data.schema.cardinalities), "rows": data.info["rows"], "stage_ends": ends}
+    return {**found, "fingerprint": data.info["fingerprint"]}
 
 
 def wide(folder: Path) -> dict[str, Any]:
@@ -141,12 +149,16 @@ def split_files(folder: Path) -> None:
         file.close()
 
 
-def measure(name: str, python: str, folder: Path) -> dict[str, Any]:
-    """Measures one contender in a separate process."""
+def measure(name: str, python: str, folder: Path, checkout: Path | None = None) -> dict[str, Any]:
+    """Measures one contender in a separate process; fieldwise with the code of a checkout, if given."""
     started = time.perf_counter()
+    path = {} if checkout is None else {"PYTHONPATH": str(checkout.resolve() / "src")}
     with (folder / f"{name}.log").open("w") as log:
         process = subprocess.Popen(
-            [python, __file__, "--inside", name, "--folder", str(folder)], stdout=log, stderr=log
+            [python, __file__, "--inside", name, "--folder", str(folder)],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **path},
         )
         _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - started
@@ -160,6 +172,25 @@ def measure(name: str, python: str, folder: Path) -> dict[str, Any]:
     return result
 
 
+def in_turns(
+    chosen: list[str], pythons: dict[str, str | None], folder: Path, given: argparse.Namespace
+) -> dict[str, Any]:
+    """Measures all contenders, round by round; returns the round of each with the median wall time."""
+    checkouts = {name: HERE.parent if name == "fieldwise" else None for name in chosen}
+    if given.before:
+        checkouts = {"before": given.before, **checkouts}
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
+    for _ in range(given.rounds):
+        for name, checkout in checkouts.items():
+            what = "fieldwise" if name == "before" else name
+            print(f"{name}: ", end="")
+            rounds[name].append(measure(what, pythons.get(what) or sys.executable, folder, checkout))
+    found = {name: sorted(runs, key=lambda run: run["wall_s"])[len(runs) // 2] for name, runs in rounds.items()}
+    if given.before and found["before"]["fingerprint"] != found["fieldwise"]["fingerprint"]:
+        raise SystemExit("the two versions prepared other rows")
+    return {name: {**run, "walls_s": [run["wall_s"] for run in rounds[name]]} for name, run in found.items()}
+
+
 def main() -> None:
     """Generates rows, measures each contender, and writes the results to a JSON file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -169,15 +200,20 @@ def main() -> None:
     )
     parser.add_argument("--raw", type=Path, help="existing rows made by criteo_like.py")
     parser.add_argument("--fuxictr", help="the Python of an environment with fuxictr")
+    parser.add_argument("--polars", help="the Python of an environment with polars")
     parser.add_argument("--only", nargs="*", default=["fieldwise", "sklearn", "fuxictr"])
+    parser.add_argument("--before", type=Path, help="a checkout of an earlier commit, measured in turns with this one")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="file of the results")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    contenders = {"fieldwise": fieldwise, "wide": wide, "sklearn": sklearn, "fuxictr": fuxictr}
+    plans = {"polars": prepare_plans.polars, "duckdb": prepare_plans.duckdb}
+    contenders = {"fieldwise": fieldwise, "wide": wide, "sklearn": sklearn, "fuxictr": fuxictr, **plans}
     if given.inside:
         print(json.dumps(contenders[given.inside](given.folder)))
         return
-    pythons = {"fuxictr": given.fuxictr}
+    pythons = {"fuxictr": given.fuxictr, "polars": given.polars}
     folder = Path(tempfile.mkdtemp(dir=given.folder))
     try:
         if given.columns:
@@ -191,7 +227,7 @@ def main() -> None:
         if "fuxictr" in chosen:
             split_files(folder)
         before = os.getloadavg()[0]
-        results = {name: measure(name, pythons.get(name) or sys.executable, folder) for name in chosen}
+        results = in_turns(chosen, pythons, folder, given)
         record = {
             "rows": given.rows,
             "raw_bytes": (folder / "rows.txt").stat().st_size,
@@ -202,7 +238,7 @@ def main() -> None:
                 name: version(name) for name in ("duckdb", "ibis-framework", "pyarrow", "scikit-learn", "pandas")
             },
         }
-        out = HERE / "results" / f"prepare-{given.rows}.json"
+        out = given.out or HERE / "results" / f"prepare-{given.rows}.json"
         out.parent.mkdir(exist_ok=True)
         out.write_text(json.dumps(record, indent=1) + "\n")
     finally:

@@ -116,7 +116,7 @@ def test_an_error_of_duckdb_while_it_hands_over_rows_is_one_line(
         return found
 
     monkeypatch.setattr(_Session, "read", with_little_memory)
-    (tmp_path / "a.csv").write_text("click,a\n" + "1,2\n0,3\n" * 200, encoding="utf-8")
+    (tmp_path / "a.csv").write_text("click,a\n" + '1,"2"\n0,3\n' * 200, encoding="utf-8")
     with pytest.raises(DataError, match=r"DuckDB needs more memory for 3 columns \(Out of Memory Error: .*memory=MiB"):
         prepare(Table(raw=tmp_path / "a.csv", label="click"), tmp_path / "out", engine=DuckDB())
     assert not (tmp_path / "out").exists()

@@ -2,11 +2,12 @@
 
 import errno
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pydantic import Field
@@ -15,8 +16,9 @@ from fieldwise.core.errors import DataError
 from fieldwise.core.files import full
 from fieldwise.core.hints import either
 from fieldwise.data.engines.columns import column
-from fieldwise.data.engines.engine import Engine, Preparation, Staged
+from fieldwise.data.engines.engine import LABEL, SPLIT, Engine, Preparation, Staged, field
 from fieldwise.data.engines.session import ROW, BadRow
+from fieldwise.data.engines.simple_text import NotSimpleError, may_be_simple, read_simple, with_splits
 from fieldwise.data.engines.staged_file import READ, is_plain, write_rows
 from fieldwise.data.source import Files
 
@@ -78,7 +80,7 @@ class _Session:
             self._con.con.execute("SET enable_progress_bar = false")  # the library is quiet
         # it turns a comparison with a list into a join, which takes megabytes per column
         self._con.con.execute("SET disabled_optimizers = 'in_clause'")
-        self._reads = self._views = 0
+        self._views = 0
 
     def read(self, files: Files) -> "ir.Table":
         """Returns raw columns and ROW."""
@@ -93,7 +95,6 @@ class _Session:
             names = files.stored or files.columns
             table = found.select(**{column(index): found[name] for index, name in enumerate(names)})
         else:
-            self._reads += 1
             quote = '"' if files.quoted else ""
             table = self._con.read_csv(
                 paths,
@@ -140,6 +141,43 @@ class _Session:
             action = "read or write" if isinstance(error, duckdb.IOException) else "read these rows"
             raise DataError(f"DuckDB cannot {action}: {_first_line(error)}. Check the files.") from error
 
+    def write_text(
+        self, files: Files, columns: Sequence[int], split: "Callable[[ir.Table], Any]", folder: Path
+    ) -> bool:
+        """Writes staged rows of simple text, of which DuckDB only computes the splits."""
+        if not may_be_simple(files):
+            return False
+        folder.mkdir()
+        group = min(131_072, max(2_048, _GROUP_CELLS // (len(columns) + 1)))
+        rows = with_splits(read_simple(files, columns), self._numbered(split), len(columns) - 1)
+        kinds = [pa.string(), pa.int8(), *(pa.string() for _ in columns[1:])]
+        names = [LABEL, SPLIT, *(field(index) for index in range(len(columns) - 1))]
+        try:
+            schema = pa.schema(list(zip(names, kinds, strict=True)))
+            write_rows(schema, rows, folder / "0.parquet", group, files.cells)
+        except NotSimpleError:
+            shutil.rmtree(folder)
+            return False
+        return True
+
+    def _numbered(self, split: "Callable[[ir.Table], Any]") -> Callable[[int, int], pa.Array]:
+        """Returns a function that computes the splits of rows by their numbers, from one to another."""
+        con = self._con.con
+        con.execute("SET threads = 1")
+
+        def number(start: int, stop: int) -> None:
+            con.execute(f'CREATE OR REPLACE TEMP VIEW numbers AS SELECT range AS "{ROW}" FROM range({start}, {stop})')  # noqa: S608
+
+        number(0, 1)
+        table = self._con.table("numbers")
+        query = self._con.compile(table.select(**{SPLIT: split(table)}))
+
+        def splits(start: int, stop: int) -> pa.Array:
+            number(start, stop)
+            return pa.concat_arrays(con.execute(query).to_arrow_table()[SPLIT].cast(pa.int8()).chunks)
+
+        return splits
+
     def _write_here(self, rows: "ir.Table", path: Path, group: int) -> bool:
         """Writes rows of plain types while DuckDB reads them, which is faster than its writer; False for others."""
         found = self._con.con.execute(self._con.compile(rows)).to_arrow_reader(min(group, READ))
@@ -158,7 +196,8 @@ class _Session:
 
     def bad_rows(self) -> tuple[int, BadRow | None]:
         """Reads the table in which DuckDB records rejected rows."""
-        if not self._reads:
+        recorded = "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'reject_errors'"
+        if not self._con.raw_sql(recorded).fetchone()[0]:  # DuckDB has read no text
             return 0, None
         found = self._con.raw_sql(
             "SELECT line, csv_line, error_message, file_path FROM reject_errors "

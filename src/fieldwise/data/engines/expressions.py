@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from fieldwise.data.engines.engine import (
 from fieldwise.data.engines.local import LocalCounts
 from fieldwise.data.engines.readable import readable
 from fieldwise.data.engines.session import ROW, Session
-from fieldwise.data.engines.splits import check_assigned, files_of_splits, split_index
+from fieldwise.data.engines.splits import check_assigned, files_of_splits, split_by_number, split_index
 from fieldwise.data.engines.staging import every_nth, read_batches, spool
 from fieldwise.data.source import Files
 from fieldwise.data.split import ColumnSplit
@@ -56,6 +57,8 @@ class EngineRows:
             self._sources.append(rows := _select(table, part, plan, split))
             if plan.every > 1:  # filtered before anything is computed from the rows
                 rows = _select(table.filter(table[ROW] % plan.every == 0), part, plan, split)
+            elif self._write_text(part, index, plan):
+                continue
             session.write(rows, self.folders[-1], ordered=True)
         self.skipped = self._check_bad_rows(files, shown)
         found = self._count(SPLIT)
@@ -66,6 +69,15 @@ class EngineRows:
         self.labels: dict[str | None, int] = self._count(LABEL)
         if isinstance(plan.split, ColumnSplit):
             check_assigned(sum(found.values()) - sum(self.rows), plan.split)
+
+    def _write_text(self, files: Files, part: int, plan: Preparation) -> bool:
+        """Writes the rows of simple text without the engine; False if it must."""
+        if not files.is_text or split_by_number(ibis.table({ROW: "int64"}, name=ROW), part, plan) is None:
+            return False
+        names = [files.label, *(rule.column or "" for rule in plan.rules.values())]
+        columns = [files.columns.index(name) for name in names]  # all known, since `_select` found them
+        split = partial(split_by_number, part=part, plan=plan)
+        return self._session.write_text(files, columns, split, self.folders[-1])
 
     def counts(self, index: int, min_count: int, ascending: bool) -> Iterator[pa.RecordBatch]:
         """Yields the counts of a field's raw values in training rows."""

@@ -1,9 +1,9 @@
 """The interface between the shared expressions and one engine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fieldwise.data.source import Files
 
@@ -39,6 +39,14 @@ class Session(Protocol):
 
     def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> None:
         """Writes Parquet files whose names sort like the rows; preserves the order of `ordered` rows."""
+
+    def write_text(
+        self, files: Files, columns: Sequence[int], split: "Callable[[ir.Table], Any]", folder: Path
+    ) -> bool:
+        """Writes staged rows of simple text without the engine: label, split by row number, fields; False if it cannot.
+
+        `columns` are the indices of the label and of the fields.
+        """
 
     def scan(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
         """Returns some columns of what `write` wrote, at a cost independent of the other columns."""

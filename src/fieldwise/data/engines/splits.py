@@ -54,14 +54,11 @@ def split_index(table: ir.Table, files: Files, part: int, plan: Preparation, ses
 
     The index is -1 for a column value of no split. `part` counts the parts of a split by files.
     """
-    split = plan.split
-    if isinstance(split, FileSplit):
-        index = SPLITS.index(_of_parts(split)[part])
-        return _train_or_valid(table, split) if index == 0 and split.valid is None else ibis.literal(index), 0
+    split, by_number = plan.split, split_by_number(table, part, plan)
+    if by_number is not None:
+        return by_number, 0
     if isinstance(split, RandomSplit):
-        own = plan.rows.key if isinstance(plan.rows, SourceRows) else ()
-        key = columns_of(table, files.columns, split.key or own, "split.key") or [table[ROW]]
-        return _hashed(key, split), 0
+        return _hashed(columns_of(table, files.columns, _key(split, plan), "split.key"), split), 0
     assert isinstance(split, TimeSplit | ColumnSplit)
     (column,) = columns_of(table, files.columns, (split.column,), "split.column")
     if isinstance(split, ColumnSplit):
@@ -77,6 +74,21 @@ def split_index(table: ir.Table, files: Files, part: int, plan: Preparation, ses
     shutil.rmtree(folder)
     time = read(column)
     return ibis.cases((time.isnull(), 0), (time < first, 0), (time < second, 1), else_=2), untimed
+
+
+def split_by_number(table: ir.Table, part: int, plan: Preparation) -> Any | None:
+    """Returns the expression of a split that depends on no column but ROW; None for other splits."""
+    split = plan.split
+    if isinstance(split, FileSplit):
+        index = SPLITS.index(_of_parts(split)[part])
+        return _train_or_valid(table, split) if index == 0 and split.valid is None else ibis.literal(index)
+    if isinstance(split, RandomSplit) and not _key(split, plan):
+        return _hashed([table[ROW]], split)
+    return None
+
+
+def _key(split: RandomSplit, plan: Preparation) -> tuple[str, ...]:
+    return split.key or (plan.rows.key if isinstance(plan.rows, SourceRows) else ())
 
 
 def check_assigned(unassigned: int, split: ColumnSplit) -> None:

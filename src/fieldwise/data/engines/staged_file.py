@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fieldwise.core.in_order import read_ahead
+from fieldwise.data.cells import Cells
 
 READ: Final = 16_384
 """Rows that an engine hands over at a time."""
@@ -28,8 +29,13 @@ def is_plain(schema: pa.Schema) -> bool:
     return all(any(check(kind) for check in _PLAIN) for kind in schema.types)
 
 
-def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], path: Path, rows: int) -> None:
-    """Writes the batches in order, with at most this many rows per row group; another thread takes them."""
+def write_rows(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], path: Path, rows: int, cells: Cells | None = None
+) -> None:
+    """Writes the batches in order, with at most this many rows per row group; another thread takes them.
+
+    With `cells`, text is cleaned, except in the first column, which is the label.
+    """
     with closing(read_ahead(_groups(schema, batches, rows))) as groups:
         first = next(groups, schema.empty_table())
         repeated = [_repeats(column) for column in first.columns]
@@ -47,7 +53,7 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], path: Path,
             store_schema=False,  # read as the types of `schema`
         ) as writer:
             for group in chain([first], groups):
-                writer.write_table(_encoded(group, stored), max(1, group.num_rows))
+                writer.write_table(_encoded(group, stored, cells or Cells()), max(1, group.num_rows))
     pa.default_memory_pool().release_unused()  # the engine may need it
 
 
@@ -68,9 +74,11 @@ def _repeats(column: pa.ChunkedArray) -> bool:
     return bool(pa.types.is_string(column.type) and _REPEATED * pc.count_distinct(column).as_py() <= len(column))
 
 
-def _encoded(group: pa.Table, stored: pa.Schema) -> pa.Table:
-    coded = (
+def _encoded(group: pa.Table, stored: pa.Schema, cells: Cells) -> pa.Table:
+    columns = [
         column.dictionary_encode() if pa.types.is_dictionary(kind) else column
         for column, kind in zip(group.columns, stored.types, strict=True)
-    )
-    return pa.Table.from_arrays(list(coded), schema=stored)
+    ]
+    if not cells.unchanged:  # after dictionaries, of which only the distinct values are cleaned
+        columns[1:] = [cells.clean(column.combine_chunks()) for column in columns[1:]]
+    return pa.Table.from_arrays(columns, schema=stored)
