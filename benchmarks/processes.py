@@ -4,8 +4,9 @@
 
 Every run pretrains, searches (HAM) and retrains with dense Adam and a fixed number of epochs; `--movielens` is a
 prepared dataset, of which `--rows` training rows are used. A third run, on one process, begins with weights that differ
-in their last bits: it shows how far rounding itself carries a training. A row of the result is one model and seed; rows
-that the result file has already are not measured again.
+in their last bits: it shows how far rounding itself carries a training. With `--sharded`, a fourth run has its tables
+sharded over two processes, which needs TorchRec. A row of the result is one model and seed; what the result file has
+already is not measured again.
 """
 
 import argparse
@@ -33,8 +34,10 @@ from fieldwise.data.store import Dataset, Split
 from fieldwise.models import MODELS
 from fieldwise.models.model import CTRModel
 from fieldwise.processes.join import joined
+from fieldwise.processes.ranks import splitting
 from fieldwise.searches.gated import HAM
 from fieldwise.searches.search import search
+from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.loop import fit
@@ -49,6 +52,8 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "movielens": {"batch": 1024, "learning_rate": 0.001, "epochs": 4},
 }
 """Settings of every stage; planted rows need a larger rate to be learned in few epochs."""
+LEAST: Final = 1000
+"""Rows from which tables are sharded."""
 ROWS: Final = 1025
 """Rows of the step whose gradients are compared; odd, so that the parts differ."""
 
@@ -71,7 +76,19 @@ def first_gradients(task: Task, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         keep_best=False,
     )
     fit(model, task, Training(batch=ROWS, epochs=1, optimizer=METHOD), plan)
-    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    tables = {name: own for name, own in model.named_modules() if isinstance(own, FieldEmbedding)}
+    found = {f"{name}.{j}": of_all(own, j) for name, own in tables.items() for j in range(len(task.schema))}
+    rest = {name: weight.grad for name, weight in model.named_parameters() if ".tables." not in name}
+    return {name: grad for name, grad in {**found, **rest}.items() if grad is not None}
+
+
+def of_all(embedding: FieldEmbedding, field: int) -> torch.Tensor | None:
+    """The gradient of one field's table, of all processes; None if it has no columns."""
+    if not embedding.layout.widths[field]:
+        return None
+    (weight, rows), shards = embedding.span(field), embedding.shards_of(field)
+    assert weight.grad is not None
+    return shards[0].whole(shards[1], weight.grad[rows]) if shards else weight.grad[rows]
 
 
 def nudged(model: CTRModel) -> CTRModel:
@@ -89,7 +106,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     task = Task.of(data, model, seed=given.seed, device="cpu")
     task = replace(task, train_rows=few(task.train_rows, given.rows))
     if given.kind == "gradients":
-        return {str(dtype): first_gradients(task, dtype) for dtype in (torch.float32, torch.float64)}
+        dtypes = [torch.float32] if given.sharded else [torch.float32, torch.float64]  # TorchRec does not move float64
+        return {str(dtype): first_gradients(task, dtype) for dtype in dtypes}
     if given.kind == "nudged":
         task = task.starting_from(nudged(task.new_model()))
     settings = {**SETTINGS[given.data[0]], "optimizer": METHOD}
@@ -106,18 +124,19 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def one(count: int, name: str, dataset: Path, row: dict[str, Any], run: str) -> Any:
+def one(count: int, name: str, dataset: Path, row: dict[str, Any], run: str, sharded: bool = False) -> Any:
     """What a run on some processes found."""
     with tempfile.TemporaryDirectory() as home:
         into = Path(home) / "found.pt"
         words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count)]
         words += [str(HERE / "processes.py"), "--data", name, "--dataset", str(dataset), "--kind", run]
         words += ["--into", str(into), *(f"--{key}={row[key]}" for key in ("model", "seed", "rows"))]
+        words += ["--sharded"] * sharded
         subprocess.run(words, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
         return torch.load(into)
 
 
-def complete(row: dict[str, Any], dataset: Path) -> None:
+def complete(row: dict[str, Any], dataset: Path, sharded: bool) -> None:
     """Adds what a row does not have yet: one process, two, and one whose first weights differ in their last bits."""
     name = row["data"]
     for key, count in {"one": 1, "two": 2, "nudged": 1}.items():
@@ -126,7 +145,11 @@ def complete(row: dict[str, Any], dataset: Path) -> None:
     if "gradient_gaps" not in row:
         each = [one(count, name, dataset, row, "gradients") for count in (1, 2)]
         row["gradient_gaps"] = {dtype: gap(grads, each[1][dtype]) for dtype, grads in each[0].items()}
-    for key in ("two", "nudged"):
+    if sharded and "sharded" not in row:
+        row["sharded"] = one(2, name, dataset, row, "training", sharded=True)
+        each = [one(count, name, dataset, row, "gradients", sharded=count > 1) for count in (1, 2)]
+        row["sharded_gaps"] = {dtype: gap(each[0][dtype], grads) for dtype, grads in each[1].items()}
+    for key in [key for key in ("two", "nudged", "sharded") if key in row]:
         pairs = zip(row["one"]["widths"], row[key]["widths"], strict=True)
         row[f"column_gap_{key}"] = max(abs(a - b) for a, b in pairs)
 
@@ -147,6 +170,7 @@ def main() -> None:
     parser.add_argument("--movielens", type=Path, help="a prepared dataset")
     parser.add_argument("--models", nargs="+", default=["deepfm", "dcnv2"])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sharded", action="store_true", help="also with tables sharded over two processes")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "processes.json")
     for name in ("dataset", "into"):
@@ -156,7 +180,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.dataset:
-        with joined() if int(os.environ["WORLD_SIZE"]) > 1 else nullcontext():
+        several = joined() if int(os.environ["WORLD_SIZE"]) > 1 else nullcontext()
+        with several, splitting(LEAST if given.sharded else None):
             found = measure(given)
         if os.environ["RANK"] == "0":
             torch.save(found, given.into)
@@ -172,7 +197,7 @@ def main() -> None:
             row = next((row for row in rows if key.items() <= row.items()), None)
             if row is None:
                 rows.append(row := key)
-            complete(row, folders[name])
+            complete(row, folders[name], given.sharded)
             print(row, flush=True)
             done = [row for row in rows if {"nudged", "gradient_gaps"} <= row.keys()]
             given.out.write_text(json.dumps({"machine": about, "means": summary(done), "rows": rows}, indent=1) + "\n")
@@ -183,11 +208,12 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for key in dict.fromkeys((row["data"], row["model"]) for row in rows):
         own = [row for row in rows if (row["data"], row["model"]) == key]
-        runs = ("one", "two", "nudged")
+        runs = [run for run in ("one", "two", "nudged", "sharded") if all(run in row for row in own)]
         aucs = {f"{name}_{run}": mean(row[run][name] for row in own) for name in ("full_auc", "auc") for run in runs}
         gaps = {f"column_gap_{run}": max(row[f"column_gap_{run}"] for row in own) for run in runs[1:]}
-        for dtype in own[0]["gradient_gaps"]:
-            gaps[f"gradient_gap_{dtype}"] = max(row["gradient_gaps"][dtype] for row in own)
+        for kind in ("gradient_gaps", *(["sharded_gaps"] if "sharded" in runs else [])):
+            for dtype in own[0][kind]:
+                gaps[f"{kind[:-1]}_{dtype}"] = max(row[kind][dtype] for row in own)
         found.append({"data": key[0], "model": key[1], "seeds": len(own), **gaps, **aucs})
     return found
 
