@@ -18,7 +18,8 @@ from fieldwise.searches import HAM, HamP, SamGS, rounds
 from fieldwise.searches.race import Race
 from fieldwise.searches.rounds import Rounds
 from fieldwise.searches.search import Search, search
-from fieldwise.tables.row_factored import Forward, row_factored
+from fieldwise.tables.row_factored import row_factored
+from fieldwise.tables.summed import Forward
 from fieldwise.train.randomness import randomness
 from fieldwise.train.stages import Retrain
 from fieldwise.train.task import Task

@@ -12,7 +12,8 @@ from fieldwise.models import MODELS
 from fieldwise.models.compact import compact
 from fieldwise.models.model import OwnModel
 from fieldwise.tables.lookup import Distinct, Found, Places
-from fieldwise.tables.row_factored import SummedHead, is_row_factored, row_factored
+from fieldwise.tables.row_factored import is_row_factored, row_factored
+from fieldwise.tables.summed import SummedHead
 from tests.small_models import MASKS, SCHEMA, ids_of, trained
 
 

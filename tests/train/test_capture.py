@@ -106,7 +106,8 @@ def test_rows_read_on_a_gpu_follow_dense_adam(on_gpu: Task, monkeypatch: pytest.
     task = Task(on_gpu.schema, on_gpu.train_rows, on_gpu.valid_rows, FM(width=4), 3, "cuda")
     once = FAST.model_copy(update={"epochs": 1})
     dense = pretrain(task, once.model_copy(update={"optimizer": "dense-adam"}))
-    monkeypatch.setitem(LARGE, "cuda", 0)
+    for kind in ("cuda", "kernels"):
+        monkeypatch.setitem(LARGE, kind, 0)
     by_rows = pretrain(task, once)
     assert by_rows.history[-1].loss == pytest.approx(dense.history[-1].loss, rel=1e-3)
     fresh = task.new_model()

@@ -140,7 +140,7 @@ def test_an_interrupted_rounded_retraining_resumes_with_the_same_numbers(
 def test_large_tables_are_rounded_where_they_are_read(
     small: tuple[Task, CTRModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fieldwise.tables.optimizer.LARGE", {"cpu": 0, "cuda": 0})
+    monkeypatch.setattr("fieldwise.tables.optimizer.LARGE", {"cpu": 0, "cuda": 0, "kernels": 0})
     task, model = small
     found = retrain(task, model, Retrain(store=Store("int4"), **QUICK))
     assert found.history[-1].auc > 0.5

@@ -47,20 +47,21 @@ class Batches:
         self._device = device
         home = device if device.type != "cuda" or _fits(split, device) else torch.device("cpu")
         self._ids = _whole(split.ids, home)
-        self._labels = torch.from_numpy(split.labels).to(home)
+        self._labels = torch.from_numpy(split.labels).to(home, torch.float32 if home.type == "cuda" else None)
 
     def __len__(self) -> int:
         return len(self._labels)
 
-    def shuffled(self, size: int) -> Iterator[Batch]:
-        """Yields batches in random order, drawn from torch's global generator; the last may be smaller.
+    def shuffled(self, size: int, order: Tensor | None = None) -> Iterator[Batch]:
+        """Yields batches in random order, drawn from torch's global generator if not given; the last may be smaller.
 
         Each of several processes gets its part of every batch, or all of a batch with fewer rows than processes.
         """
         ranks = current()
-        with shared():
-            order = torch.randperm(len(self)).to(self._labels.device)
-        for index in order.split(size):
+        if order is None:
+            with shared():
+                order = torch.randperm(len(self))
+        for index in order.to(self._labels.device).split(size):
             total, own = len(index), ranks.own(range(len(index)))
             if total >= ranks.size:
                 index = index[own.start : own.stop]

@@ -7,8 +7,10 @@ from torch.nn import functional
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
+from fieldwise.models.crossed import Crosses, crossed, crosses_by_kernel
 from fieldwise.models.layers import mlp
 from fieldwise.models.model import Head, OwnModel, Slices
+from fieldwise.tables.beside import Beside
 
 
 class DCNv2(OwnModel):
@@ -42,13 +44,22 @@ class DCNv2Head(Head):
 
     def forward(self, v: Tensor) -> Tensor:
         """Logits (B,) of the embedding v (B, S)."""
-        x, in_place = v, torch.is_inference_mode_enabled()
-        for layer in self.cross:
-            crossed = layer(x)  # (B, S); a column that is 0 in v stays 0
-            x = crossed.mul_(v).add_(x) if in_place else x + v * crossed
-        of_crossed, of_deep = self.out.weight.split([x.shape[1], self.out.in_features - x.shape[1]], 1)
+        of_crossed, of_deep = self.out.weight.split([v.shape[1], self.out.in_features - v.shape[1]], 1)
+        first = self.mlp[0]
+        if crosses_by_kernel(v) and isinstance(first, nn.Linear):
+            return self._by_kernel(v, first, of_crossed[0], of_deep)
+        x = crossed(v, self.cross)  # (B, S)
         logits = functional.linear(x, of_crossed, self.out.bias) + functional.linear(self.mlp(v), of_deep)
         return logits.squeeze(1)
+
+    def _by_kernel(self, v: Tensor, first: nn.Linear, of_crossed: Tensor, of_deep: Tensor) -> Tensor:
+        """The same on a GPU, with the small rest of the MLP beside the cross layers."""
+        crosses, beside = Crosses(v, self.cross, first), Beside()
+        with beside(crosses.hidden), torch.autocast("cuda", enabled=False):  # casts would take longer than they save
+            deep = functional.linear(self.mlp[1:](crosses.hidden), of_deep, self.out.bias).squeeze(1)
+        by_x = crosses.times(of_crossed)
+        beside.join(deep)
+        return by_x + deep
 
     def slices(self, mask: Mask) -> Slices:
         """A column is removed from both axes of every cross layer, and from the inputs of the MLP and the output."""

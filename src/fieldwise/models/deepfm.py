@@ -9,7 +9,7 @@ from fieldwise.core.schema import Layout
 from fieldwise.models.fields import kept_fields, live_fields
 from fieldwise.models.layers import Lift, mlp, pairwise, pairwise_of_sums
 from fieldwise.models.model import Head, OwnModel, Slices
-from fieldwise.tables.row_factored import SummedHead
+from fieldwise.tables.summed import SummedHead
 
 
 class DeepFM(OwnModel):
@@ -34,6 +34,7 @@ class DeepFMHead(Head, SummedHead):
         super().__init__()
         live = live_fields(layout)
         self.common = settings.common
+        self._live, self._on_gpu = live, dict[tuple[tuple[int, ...], torch.device], Tensor]()
         self.register_buffer("live", torch.tensor(live), persistent=False)
         self.lift = Lift(layout, settings.common)
         self.mlp = mlp(len(live) * settings.common, settings.hidden, settings.dropout)
@@ -48,11 +49,20 @@ class DeepFMHead(Head, SummedHead):
 
     def maps(self, fields: list[int]) -> Tensor:
         """The lifts, and the lifts followed by the MLP's first layer."""
-        live: list[int] = self.get_buffer("live").tolist()
+        live = self._live  # not the buffer: a captured step must not wait for the GPU
         lifts, first = self.lift.maps(fields), self.mlp.get_parameter("0.weight")  # (hidden, live fields * D)
         each = first.unflatten(1, (len(live), self.common)).permute(1, 2, 0)  # (live fields, D, hidden)
-        own = each if len(live) == len(fields) else each[[live.index(j) for j in fields]]
+        own = each if len(live) == len(fields) else self._of(each, fields)
         return torch.cat([lifts, lifts @ own], 2)
+
+    def _of(self, each: Tensor, fields: list[int]) -> Tensor:
+        """The parts of the MLP's inputs (live fields, ...) that belong to some fields."""
+        places, device = tuple(self._live.index(j) for j in fields), each.device
+        if device.type == "cpu":
+            return each[list(places)]
+        if (places, device) not in self._on_gpu:  # a captured step cannot copy them there, the steps before it do
+            self._on_gpu[places, device] = torch.tensor(places, device=device)
+        return each.index_select(0, self._on_gpu[places, device])
 
     def of_sums(self, sums: Tensor) -> Tensor:
         """Logits (B,)."""

@@ -8,7 +8,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.models.layers import Lift, pairwise, pairwise_of_sums
 from fieldwise.models.model import Head, OwnModel, Slices
-from fieldwise.tables.row_factored import SummedHead
+from fieldwise.tables.summed import SummedHead
 
 
 class FM(OwnModel):
@@ -24,6 +24,8 @@ class FM(OwnModel):
 
 class FMHead(Head, SummedHead):
     """Lift and pairwise products."""
+
+    only_pairs = True
 
     def __init__(self, layout: Layout, common: int) -> None:
         super().__init__()
@@ -42,6 +44,10 @@ class FMHead(Head, SummedHead):
     def of_sums(self, sums: Tensor) -> Tensor:
         """Logits (B,)."""
         return pairwise_of_sums(*sums.split([self.common, 1], 1)) + self.bias
+
+    def of_pairs(self, pairs: Tensor) -> Tensor:
+        """Logits (B,)."""
+        return pairs + self.bias
 
     def slices(self, mask: Mask) -> Slices:
         """Rows of the lift are sliced by column."""

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
@@ -51,6 +52,19 @@ class FieldTables(Protocol):
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """All weights."""
+
+
+@contextmanager
+def constant(module: nn.Module) -> Iterator[None]:
+    """A block whose operations compute no gradients of the module's weights, not even if they have their own."""
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
+    for weight in weights:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in weights:
+            weight.requires_grad_(True)
 
 
 class CTRModel(nn.Module, ABC):
@@ -143,7 +157,8 @@ class HeadModel(CTRModel):
         """Logits (B,) with a gradient only for the gate (S,), which may include first-order weights."""
         with torch.no_grad():
             columns = self.columns(ids, len(gate))
-        return self.of_columns(ids, columns * gate)
+        with constant(self.head):
+            return self.of_columns(ids, columns * gate)
 
     def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor], count: int | None = None) -> Tensor:
         """Each row's derivative of the loss of the logits by every column's mask, (B, S) or (B, count)."""

@@ -8,7 +8,8 @@ from pydantic import Field
 from fieldwise.core.automatic import AUTO
 from fieldwise.searches.search import Search
 from fieldwise.tables.optimizer import Method
-from fieldwise.train.plan import BatchSize, Precision, Training
+from fieldwise.train.plan import BatchSize, Training
+from fieldwise.train.precision import Precision
 
 
 class AdamSearch(Search, ABC):
@@ -36,7 +37,7 @@ class TrainedSearch(AdamSearch, ABC):
     optimizer: Method = "adam"
     """As in pretraining: adam, dense-adam or rowwise-adagrad."""
     precision: Precision = "float32"
-    """As in pretraining: float32 or bfloat16."""
+    """As in pretraining: float32, tf32 or bfloat16."""
 
     def training(self) -> Training:
         """The settings that the training loop reads."""

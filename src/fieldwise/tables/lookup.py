@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from fieldwise.kernels.available import has_kernels
 from fieldwise.tables import deterministic_sum
 
 
@@ -41,10 +43,16 @@ class Found:
     places: Places
     rows: Tensor | None = None
     """Their row numbers in the table, (R,); None for the whole table"""
+    sink: Callable[[Tensor], None] | None = None
+    """Takes the gradient at places, (B, n, width), or (B, width) if all places of a row of the batch have the same, for
+    an optimizer that needs none of the table"""
 
     def at_places(self) -> Tensor:
         """The row at each place, (B, n, width)."""
         numbers = self.places.numbers
+        if has_kernels(self.weights.device):
+            got: Tensor = _Read.apply(self.weights, numbers, self.sink)  # type: ignore[no-untyped-call]
+            return got
         if self.weights.is_cuda:
             if not self.weights.requires_grad:
                 return functional.embedding(numbers, self.weights)
@@ -140,6 +148,29 @@ class _Take(torch.autograd.Function):
         """(B, n, width) to (R, width)."""
         (numbers,) = ctx.saved_tensors
         return deterministic_sum.sums(grads[0].flatten(0, 1), numbers.flatten(), ctx.count), None
+
+
+class _Read(torch.autograd.Function):
+    """Gather of rows by a kernel. The gradient goes to the sink if there is one, else to the table."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, numbers: Tensor, sink: Callable[[Tensor], None] | None) -> Tensor:
+        """(R, width) to (B, n, width)."""
+        from fieldwise.kernels import tables
+
+        ctx.save_for_backward(numbers)
+        ctx.count, ctx.sink = len(weights), sink
+        return tables.gather(weights, numbers)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None]:
+        """(B, n, width) to (R, width)."""
+        (numbers,) = ctx.saved_tensors
+        if ctx.sink:
+            ctx.sink(grads[0])
+            return None, None, None
+        return deterministic_sum.sums(grads[0].flatten(0, 1), numbers.flatten(), ctx.count), None, None
 
 
 class _Bag(torch.autograd.Function):

@@ -7,8 +7,11 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
+from fieldwise.kernels.available import has_kernels
 from fieldwise.processes.ranks import current
+from fieldwise.tables.beside import Beside
 from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.fused_adam import FusedAdam, ReadRows, WholeTables
 from fieldwise.tables.lookup import Distinct, Found, Reader, whole_table
 from fieldwise.tables.rate import Rate
 from fieldwise.tables.shards import Shards
@@ -19,7 +22,7 @@ Method = Literal["adam", "dense-adam", "rowwise-adagrad"]
 """adam: the updates of dense Adam, applied to rows of large tables only when they are read; dense-adam: every row at
 every step; rowwise-adagrad: row-wise Adagrad for tables, Adam for all other weights."""
 
-LARGE: Final = {"cpu": 2, "cuda": 64}
+LARGE: Final = {"cpu": 2, "cuda": 64, "kernels": 8}
 """Tables more than this many times larger than a batch's reads are updated by row; others are faster as a whole."""
 
 
@@ -40,14 +43,23 @@ class Optimizer:
         table_rate: float = 1.0,
     ) -> None:
         self._modules = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
-        self._rows: list[SparseOptimizer] = []
-        self._place: dict[nn.Parameter, tuple[SparseOptimizer, int]] = {}
+        self._rows: list[SparseOptimizer | FusedAdam] = []
+        self._place: dict[nn.Parameter, tuple[SparseOptimizer | FusedAdam, int]] = {}
+        rounded = any(module.rounding for module in self._modules)
+        fused = not (dense or rounded or current().size > 1)
         distinct = Distinct()
         self._shards = {table: shards for module in self._modules for table, shards in module.with_shards()}
         for tables, places in _stackings(self._modules):
-            large = len(tables[0]) > LARGE[tables[0].device.type] * batch * places or tables[0] in self._shards
+            kernels = fused and has_kernels(tables[0].device)
+            large = (
+                len(tables[0]) > LARGE["kernels" if kernels else tables[0].device.type] * batch * places
+                or tables[0] in self._shards
+            )
             if method == "rowwise-adagrad":
-                rows: SparseOptimizer = RowwiseAdagrad(tables, rate.times(table_rate), distinct)
+                rows: SparseOptimizer | FusedAdam = RowwiseAdagrad(tables, rate.times(table_rate), distinct)
+            elif kernels:
+                by_row = method == "adam" and large
+                rows = (ReadRows if by_row else WholeTables)(tables, rate.times(table_rate))
             elif method == "adam" and large and not dense:
                 rows = SparseAdam(tables, rate.times(table_rate), distinct)
             else:
@@ -57,6 +69,7 @@ class Optimizer:
             self._place |= {table: (rows, place) for place, table in enumerate(tables)}
         self._dense = [weight for weight in model.parameters() if weight not in self._place]
         on_gpu = any(weight.is_cuda for weight in self._dense)
+        self._beside = Beside()
         self._rates, groups = [rate], [self._dense]
         if table_rate != 1:
             inside = _tables(model)
@@ -72,7 +85,7 @@ class Optimizer:
     @property
     def same_shapes(self) -> bool:
         """Whether all steps use tensors of the same shapes; the number of rows read from a large table varies."""
-        return not self._rows
+        return all(isinstance(rows, FusedAdam) for rows in self._rows)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -103,6 +116,9 @@ class Optimizer:
 
     def at(self, step: int) -> None:
         """Set the rate of a step, from 0; outside of the step itself, which a GPU may replay."""
+        for rows in self._rows:
+            if isinstance(rows, FusedAdam):
+                rows.at(step)
         for rate, group in zip(self._rates, self._adam.param_groups, strict=True):
             if rate.steps is None:
                 continue
@@ -114,9 +130,11 @@ class Optimizer:
     def step(self) -> None:
         """Update all weights by the gradients of the last backward pass."""
         self._add_over_ranks()
-        self._adam.step()
+        with self._beside(self._dense[0]):
+            self._adam.step()
         for rows in self._rows:
             rows.step()
+        self._beside.join()
 
     def _add_over_ranks(self) -> None:
         """Sum the gradients over all processes; a weight that no process used stays without one."""

@@ -5,54 +5,16 @@ only once per table row that a batch reads; an embedding bag sums the mapped row
 39 fields has 80 thousand places and reads 17 thousand distinct rows.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.lookup import Distinct, Found, bag
-
-
-class SummedHead(ABC):
-    """A head that depends on the fields only through sums of their lifts, of the lifts' squares, and of linear maps."""
-
-    common: int
-    """The common width that every field is lifted to."""
-
-    @abstractmethod
-    def maps(self, fields: list[int]) -> Tensor:
-        """Maps of fields of equal width, (fields, width, K); the first `common` of K are the lifts."""
-
-    @abstractmethod
-    def of_sums(self, sums: Tensor) -> Tensor:
-        """Logits (B,) from the sums over all fields (B, K + 1), the last that of the lifts' squares times -1/2."""
-
-
-class HeadOverTables(Protocol):
-    """A model with a head over one embedding, with or without first-order weights."""
-
-    @property
-    def head(self) -> nn.Module:
-        """Maps the embedding to logits."""
-
-    @property
-    def embedding(self) -> FieldEmbedding:
-        """The tables of all fields."""
-
-    @property
-    def first_order(self) -> FieldEmbedding | None:
-        """One weight per id, if the model has them."""
-
-    def __call__(self, ids: Tensor, gate: Tensor | None = None) -> Tensor:
-        """Logits (B,) of ids (B, F); a gate (S,) multiplies the embedding."""
-
-
-Forward = Callable[..., Tensor]
-"""Logits (B,) of ids (B, F); an optional gate (S,) multiplies the embedding."""
+from fieldwise.tables.mapped_sums import is_mapped_on_gpu, mapped_on_gpu
+from fieldwise.tables.summed import Forward, HeadOverTables, SummedHead
 
 
 def is_row_factored(model: object) -> bool:
@@ -65,7 +27,9 @@ def is_row_factored(model: object) -> bool:
 
 
 def row_factored(model: nn.Module) -> Forward:
-    """A faster forward pass for training and searching on a CPU if the model allows it, else the model itself."""
+    """A faster forward pass for training and searching if the model allows it, else the model itself."""
+    if is_mapped_on_gpu(model):
+        return mapped_on_gpu(model)
     if not is_row_factored(model):
         return model
     given = cast(HeadOverTables, model)

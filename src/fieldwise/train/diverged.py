@@ -40,9 +40,12 @@ class Diverged:
 
     def check_tensors(self, tensors: Tensors, epoch: int) -> None:
         """Raise if weights, moments or a gate are not finite."""
+        by_device: dict[torch.device, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             if tensor.is_floating_point() and tensor.numel():
-                low, high = (float(end) for end in torch.aminmax(tensor))
+                by_device.setdefault(tensor.device, {})[name] = torch.stack(torch.aminmax(tensor)).double()
+        for ends in by_device.values():  # one transfer from a GPU
+            for name, (low, high) in zip(ends, torch.stack(list(ends.values())).tolist(), strict=True):
                 if not math.isfinite(low) or not math.isfinite(high):
                     when = f"after epoch {epoch}" if epoch else "before the first epoch"
                     got = next(end for end in (low, high) if not math.isfinite(end))

@@ -23,13 +23,15 @@ from fieldwise.tables.rate import Rate
 from fieldwise.tables.state import Tensors, named, under
 from fieldwise.tables.threads import step_threads
 from fieldwise.train import checkpoint
+from fieldwise.train.ahead import Ahead
 from fieldwise.train.capture import Captured
 from fieldwise.train.checkpoint import weights
 from fieldwise.train.diverged import Diverged
 from fieldwise.train.kept import Checkpoints
 from fieldwise.train.loss import part_of_loss, working_on
 from fieldwise.train.plan import Training, TrainingPlan, check_tables_of_module
-from fieldwise.train.randomness import randomness
+from fieldwise.train.precision import matrix_products
+from fieldwise.train.randomness import randomness, seed_of
 from fieldwise.train.task import Task
 
 CHECK_EVERY: Final = {"cpu": 100, "cuda": 1000}
@@ -118,6 +120,9 @@ class _Work:
         on_gpu, single = task.torch_device.type == "cuda", current().size == 1
         self._messages = current().talking if self.optimizer.shards() else nullcontext
         """A context for gradients of rows that other processes hold."""
+        self._ahead: Ahead | None = None
+        if on_gpu and single:
+            self._ahead = Ahead(len(task.train), lambda epoch: seed_of(task.seed, plan.stage, epoch, plan.place))
         self._captured: Captured | None = None
         if plan.same_steps and self.optimizer.same_shapes and on_gpu and single:
             self._captured = Captured(lambda *parts: self._plain_step(*map(Batch, parts[::2], parts[1::2])))
@@ -131,14 +136,16 @@ class _Work:
         valid = task.valid.endless(size)
         check, done = CHECK_EVERY[task.torch_device.type], 0
         with step_threads(self._model, size * task.schema.places), self.optimizer.reading():
-            for step, batch in enumerate(task.train.shuffled(size)):
+            order = self._ahead.order(number) if self._ahead else None
+            for step, batch in enumerate(task.train.shuffled(size, order)):
                 if batch.rows < 2:
                     continue  # batch normalization needs two rows
                 if step % check == 0:
                     plan.look()
                 batches = [batch, next(valid)] if plan.valid_step else [batch]
                 self.optimizer.at((number - 1) * steps + step)
-                losses[step] = self._step(*batches) / (current().size if batch.is_whole else 1)
+                loss, parts = self._step(*batches), current().size if batch.is_whole else 1
+                losses[step] = loss if parts == 1 else loss / parts
                 done = step + 1
                 plan.after_step(self.optimizer)
                 if (step + 1) % check == 0:
@@ -158,6 +165,10 @@ class _Work:
 
         Returns this process's part of the loss.
         """
+        with matrix_products(self._settings.precision):
+            return self._mixed_step(batch, valid)
+
+    def _mixed_step(self, batch: Batch, valid: Batch | None) -> Tensor:
         plan, device = self._plan, self._task.torch_device.type
         mixed = torch.autocast(device, torch.bfloat16, enabled=self._settings.precision == "bfloat16")
         if plan.valid_step:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Protocol, Self
 
 from pydantic import Field
 from torch import Tensor
@@ -15,8 +15,8 @@ from fieldwise.data.batches import Batch
 from fieldwise.tables.optimizer import Method, Optimizer
 from fieldwise.tables.state import Tensors
 from fieldwise.train.auto import batch_for, patience_for
+from fieldwise.train.precision import Precision
 
-Precision = Literal["float32", "bfloat16"]
 _Batch = Annotated[int, Field(ge=2)]
 _Patience = Annotated[int, Field(ge=1)]
 BatchSize = Annotated[_Batch | Auto, number_or_auto(_Batch)]
@@ -35,7 +35,8 @@ class Training(Settings):
     optimizer: Method = "adam"
     """adam; dense-adam: the same updates, applied to every row at every step; rowwise-adagrad for the tables."""
     precision: Precision = "float32"
-    """Precision of matrix products, float32 or bfloat16. Weights and moments are always float32."""
+    """Precision of matrix products: float32, bfloat16, or tf32, which rounds their inputs to 10 bits on a GPU and is
+    float32 elsewhere. Weights and moments are always float32."""
     epochs: int = Field(50, ge=1)
     """Maximum number of passes over the training rows, at least 1."""
     patience: Patience = AUTO

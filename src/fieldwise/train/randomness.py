@@ -19,15 +19,28 @@ def randomness(seed: int, what: str, epoch: int = 0, place: int = 0, *, own: boo
     the same name differ in their place; place 0 draws the same numbers as a single training. All processes draw the
     same; with `own`, each has its own numbers, except for what it draws from the shared stream.
     """
-    entropy = [seed, crc32(what.encode()), epoch]
-    sequence = np.random.SeedSequence([*entropy, place] if place else entropy)
+    sequence = _sequence(seed, what, epoch, place)
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(int(sequence.generate_state(1)[0]))
+        torch.manual_seed(_first(sequence))
         ranks = current()
         if own and ranks.size > 1:
             each = np.random.SeedSequence(sequence.entropy, spawn_key=(ranks.rank,))
-            with apart(int(each.generate_state(1)[0])):
+            with apart(_first(each)):
                 yield
         else:
             yield
+
+
+def seed_of(seed: int, what: str, epoch: int = 0, place: int = 0) -> int:
+    """The seed that `randomness` gives torch in all processes."""
+    return _first(_sequence(seed, what, epoch, place))
+
+
+def _sequence(seed: int, what: str, epoch: int, place: int) -> np.random.SeedSequence:
+    entropy = [seed, crc32(what.encode()), epoch]
+    return np.random.SeedSequence([*entropy, place] if place else entropy)
+
+
+def _first(sequence: np.random.SeedSequence) -> int:
+    return int(sequence.generate_state(1)[0])

@@ -1,0 +1,38 @@
+"""Which kernels can run, and which are to."""
+
+import os
+from functools import cache
+from importlib.util import find_spec
+from typing import Final
+
+import torch
+
+from fieldwise.core.errors import SettingsError
+
+VARIABLE: Final = "FIELDWISE_KERNELS"
+"""Environment variable that chooses the kernels."""
+CHOICES: Final = ("tables", "all", "none")
+"""tables, the default: those for tables, FM and the loss; all: also those for DCN-V2's and DeepFM's heads, which were
+measured less; none: PyTorch's operations everywhere."""
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether tensors on this device use Triton kernels: a CUDA GPU of 2020 or later, and Triton installed."""
+    return device.type == "cuda" and _chosen() != "none" and _can_run(device)
+
+
+def has_all_kernels(device: torch.device) -> bool:
+    """Whether tensors on this device use those kernels too that are not on by default."""
+    return device.type == "cuda" and _chosen() == "all" and _can_run(device)
+
+
+def _chosen() -> str:
+    found = os.environ.get(VARIABLE, CHOICES[0])
+    if found not in CHOICES:
+        raise SettingsError(f"Environment variable {VARIABLE} = '{found}'. Choose from: {', '.join(CHOICES)}.")
+    return found
+
+
+@cache
+def _can_run(device: torch.device) -> bool:
+    return find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (8, 0)
