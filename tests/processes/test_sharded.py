@@ -76,7 +76,7 @@ def step(task: Task, batch: int, method: Method = "dense-adam", penalty: bool = 
     with splitting(FROM):
         model = task.new_model()
         assert isinstance(model, HeadModel)
-        assert model.embedding.is_apart == (current().size > 1)
+        assert model.embedding.is_apart == (current().size > 1 and FROM == 300)
         regularity = SoftOrthogonality(strength=0.1)
         plan = TrainingPlan(
             stage="pretrain",
@@ -136,6 +136,20 @@ def test_an_epoch_with_every_optimizer(planted: Dataset) -> None:
         for part, weight in weights.items():
             assert all(torch.equal(found[0][name][part], other[name][part]) for other in found)
             torch.testing.assert_close(found[0][name][part], weight, rtol=1e-3, atol=1e-5, msg=f"{name} {part}")
+
+
+def both(folder: Path) -> tuple[Weights, Weights]:
+    """Weights after an epoch with sharded tables, and with replicated ones."""
+    task = task_of(folder, DCNv2(width=4), 301)
+    sharded = step(task, 20)[1]
+    with patch("tests.processes.test_sharded.FROM", 10**6):
+        return sharded, step(task, 20)[1]
+
+
+def test_two_processes_take_the_steps_of_replicated_tables(planted: Dataset) -> None:
+    sharded, replicated = on_ranks(2, both, planted.folder)[0]
+    assert sharded.keys() == replicated.keys()
+    assert all(torch.equal(weight, replicated[name]) for name, weight in sharded.items())
 
 
 def logits(folder: Path) -> Tensor:
