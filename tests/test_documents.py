@@ -258,6 +258,16 @@ def test_the_page_about_scale_has_the_table_that_the_script_works_out(monkeypatc
     assert found["order of an epoch, per process"] == "8.0 GB"
 
 
+def test_the_page_about_scaling_laws_has_the_exponents_of_the_measured_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    laws, found = import_module("laws"), results("laws")["laws"]
+    assert "\n".join(laws.table(found)) in (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    assert list(found) == list(laws.LAWS)
+    for law in found.values():
+        for unit in ("cpu_s", "mib"):
+            assert law[unit] == laws.fitted(law["sizes"], [point[unit] for point in law["points"]])
+
+
 def test_the_page_about_the_design_says_what_a_local_cluster_costs() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     found = results("cluster")["results"]
