@@ -4,9 +4,9 @@
 
 Every run pretrains, searches (HAM) and retrains with dense Adam and a fixed number of epochs; `--movielens` is a
 prepared dataset, of which `--rows` training rows are used. A third run, on one process, begins with weights that differ
-in their last bits: it shows how far rounding itself carries a training. With `--sharded`, a fourth run has its tables
-sharded over two processes, which needs TorchRec. A row of the result is one model and seed; what the result file has
-already is not measured again.
+in their last bits: it shows how far rounding itself carries a training. One process and two are also run in float64,
+where rounding does not reach the result. With `--sharded`, another run has its tables sharded over two processes, which
+needs TorchRec. A row of the result is one model and seed; what the result file has already is not measured again.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
@@ -56,6 +57,18 @@ LEAST: Final = 1000
 """Rows from which tables are sharded."""
 ROWS: Final = 1025
 """Rows of the step whose gradients are compared; odd, so that the parts differ."""
+
+
+RUNS: Final = {
+    "one": (1, "training"),
+    "two": (2, "training"),
+    "nudged": (1, "nudged"),
+    "one_float64": (1, "float64"),
+    "two_float64": (2, "float64"),
+}
+"""Number of processes and first weights of each run."""
+PAIRS: Final = {"two": "one", "nudged": "one", "two_float64": "one_float64", "sharded": "one"}
+"""Runs whose widths are compared."""
 
 
 def few(split: Split, rows: int) -> Split:
@@ -99,6 +112,10 @@ def nudged(model: CTRModel) -> CTRModel:
     return model
 
 
+STARTS: Final[dict[str, Callable[[CTRModel], CTRModel]]] = {"nudged": nudged, "float64": lambda model: model.double()}
+"""Other first weights of a training."""
+
+
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """One run in this process, which may be one of several."""
     data = Dataset.open(given.dataset)
@@ -108,8 +125,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     if given.kind == "gradients":
         dtypes = [torch.float32] if given.sharded else [torch.float32, torch.float64]  # TorchRec does not move float64
         return {str(dtype): first_gradients(task, dtype) for dtype in dtypes}
-    if given.kind == "nudged":
-        task = task.starting_from(nudged(task.new_model()))
+    if given.kind in STARTS:
+        task = task.starting_from(STARTS[given.kind](task.new_model()))
     settings = {**SETTINGS[given.data[0]], "optimizer": METHOD}
     began = time.perf_counter()
     full = pretrain(task, Pretrain(**settings, harmful="keep"))
@@ -139,9 +156,9 @@ def one(count: int, name: str, dataset: Path, row: dict[str, Any], run: str, sha
 def complete(row: dict[str, Any], dataset: Path, sharded: bool) -> None:
     """Adds what a row does not have yet: one process, two, and one whose first weights differ in their last bits."""
     name = row["data"]
-    for key, count in {"one": 1, "two": 2, "nudged": 1}.items():
+    for key, (count, kind) in RUNS.items():
         if key not in row:
-            row[key] = one(count, name, dataset, row, "nudged" if key == "nudged" else "training")
+            row[key] = one(count, name, dataset, row, kind)
     if "gradient_gaps" not in row:
         each = [one(count, name, dataset, row, "gradients") for count in (1, 2)]
         row["gradient_gaps"] = {dtype: gap(grads, each[1][dtype]) for dtype, grads in each[0].items()}
@@ -149,9 +166,10 @@ def complete(row: dict[str, Any], dataset: Path, sharded: bool) -> None:
         row["sharded"] = one(2, name, dataset, row, "training", sharded=True)
         each = [one(count, name, dataset, row, "gradients", sharded=count > 1) for count in (1, 2)]
         row["sharded_gaps"] = {dtype: gap(each[0][dtype], grads) for dtype, grads in each[1].items()}
-    for key in [key for key in ("two", "nudged", "sharded") if key in row]:
-        pairs = zip(row["one"]["widths"], row[key]["widths"], strict=True)
-        row[f"column_gap_{key}"] = max(abs(a - b) for a, b in pairs)
+    for key, other in PAIRS.items():
+        if key in row:
+            pairs = zip(row[other]["widths"], row[key]["widths"], strict=True)
+            row[f"column_gap_{key}"] = max(abs(a - b) for a, b in pairs)
 
 
 def gap(grads: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> float:
@@ -199,7 +217,7 @@ def main() -> None:
                 rows.append(row := key)
             complete(row, folders[name], given.sharded)
             print(row, flush=True)
-            done = [row for row in rows if {"nudged", "gradient_gaps"} <= row.keys()]
+            done = [row for row in rows if {*RUNS, "gradient_gaps"} <= row.keys()]
             given.out.write_text(json.dumps({"machine": about, "means": summary(done), "rows": rows}, indent=1) + "\n")
 
 
@@ -208,9 +226,9 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for key in dict.fromkeys((row["data"], row["model"]) for row in rows):
         own = [row for row in rows if (row["data"], row["model"]) == key]
-        runs = [run for run in ("one", "two", "nudged", "sharded") if all(run in row for row in own)]
+        runs = [run for run in (*RUNS, "sharded") if all(run in row for row in own)]
         aucs = {f"{name}_{run}": mean(row[run][name] for row in own) for name in ("full_auc", "auc") for run in runs}
-        gaps = {f"column_gap_{run}": max(row[f"column_gap_{run}"] for row in own) for run in runs[1:]}
+        gaps = {f"column_gap_{run}": max(row[f"column_gap_{run}"] for row in own) for run in PAIRS if run in runs}
         for kind in ("gradient_gaps", *(["sharded_gaps"] if "sharded" in runs else [])):
             for dtype in own[0][kind]:
                 gaps[f"{kind[:-1]}_{dtype}"] = max(row[kind][dtype] for row in own)
