@@ -148,7 +148,7 @@ class Stage:
         model, values = self._model, self._draw().requires_grad_()
         model.eval()
         with torch.enable_grad():
-            loss = part_of_loss(self._gated(batch.ids, values).float(), batch)
+            loss = part_of_loss(self._gated(batch.ids, values), batch)
         (grad,) = torch.autograd.grad(loss, values)
         current().add([grad])
         model.train()

@@ -179,7 +179,7 @@ class _Work:
             plan.before_step()
         with working_on(batch):
             with mixed:
-                logits = plan.forward(batch.ids).float()
+                logits = plan.forward(batch.ids)
             loss = part_of_loss(logits, batch)
             self.optimizer.forget()
             whole = loss if plan.penalty is None else loss + plan.penalty() / current().size

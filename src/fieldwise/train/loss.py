@@ -28,14 +28,16 @@ def working_on(batch: Batch) -> Iterator[None]:
 def part_of_loss(logits: Tensor, batch: Batch) -> Tensor:
     """This process's part of the mean loss over a batch: the sum over all processes is the mean.
 
-    The mean itself if this process has the whole batch.
+    The mean itself if this process has the whole batch. In float32, or in float64 if the logits are.
     """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if has_kernels(logits.device) and logits.dtype == torch.float32 and logits.shape == batch.labels.shape:
         loss: Tensor = _LogLoss.apply(logits, batch.labels, batch.rows)  # type: ignore[no-untyped-call]
         return loss
+    labels = batch.labels.to(logits.dtype)
     if batch.is_whole:
-        return functional.binary_cross_entropy_with_logits(logits, batch.labels)
-    return functional.binary_cross_entropy_with_logits(logits, batch.labels, reduction="sum") / batch.rows
+        return functional.binary_cross_entropy_with_logits(logits, labels)
+    return functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum") / batch.rows
 
 
 class _LogLoss(torch.autograd.Function):
