@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.core.schema import Layout, Schema
-from fieldwise.kernels.available import VARIABLE, has_kernels
+from fieldwise.kernels.available import VARIABLE, can_run
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.tables.fused_adam import FusedAdam, ReadRows, WholeTables
 from fieldwise.tables.rate import Rate
 
 GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_kernels(GPU), reason="needs a CUDA device and Triton")]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not can_run(GPU), reason="needs a CUDA device and Triton")]
 BATCH, FIELDS, ROWS = 500, 7, 3000
 
 

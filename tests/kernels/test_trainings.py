@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fieldwise.core.budget import Budget
-from fieldwise.kernels.available import VARIABLE, has_kernels
+from fieldwise.kernels.available import VARIABLE, can_run
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.fm import FM
@@ -21,7 +21,7 @@ from fieldwise.train.task import Task
 from tests.trainings import Stop, numbers, same
 
 GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_kernels(GPU), reason="needs a CUDA device and Triton")]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not can_run(GPU), reason="needs a CUDA device and Triton")]
 FAST = Pretrain(batch=512, epochs=3, patience=3, learning_rate=0.02)
 MODELS = [FM(width=4), DeepFM(width=4), DCNv2(width=4)]
 

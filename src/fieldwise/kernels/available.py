@@ -11,19 +11,19 @@ from fieldwise.core.errors import SettingsError
 
 VARIABLE: Final = "FIELDWISE_KERNELS"
 """Environment variable that chooses the kernels."""
-CHOICES: Final = ("tables", "all", "none")
-"""tables, the default: those for tables, FM and the loss; all: also those for DCN-V2's and DeepFM's heads, which were
-measured less; none: PyTorch's operations everywhere."""
+CHOICES: Final = ("none", "tables", "all")
+"""none, the default: PyTorch's operations everywhere; tables: kernels for tables, FM and the loss; all: also those for
+DCN-V2's and DeepFM's heads."""
 
 
 def has_kernels(device: torch.device) -> bool:
-    """Whether tensors on this device use Triton kernels: a CUDA GPU of 2020 or later, and Triton installed."""
-    return device.type == "cuda" and _chosen() != "none" and _can_run(device)
+    """Whether tensors on this device use Triton kernels: they are chosen, and can run."""
+    return device.type == "cuda" and _chosen() != "none" and can_run(device)
 
 
 def has_all_kernels(device: torch.device) -> bool:
-    """Whether tensors on this device use those kernels too that are not on by default."""
-    return device.type == "cuda" and _chosen() == "all" and _can_run(device)
+    """Whether tensors on this device use the kernels for heads too."""
+    return device.type == "cuda" and _chosen() == "all" and can_run(device)
 
 
 def _chosen() -> str:
@@ -34,5 +34,8 @@ def _chosen() -> str:
 
 
 @cache
-def _can_run(device: torch.device) -> bool:
-    return find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (8, 0)
+def can_run(device: torch.device) -> bool:
+    """Whether kernels can run on this device: a CUDA GPU of 2020 or later, and Triton installed."""
+    return (
+        device.type == "cuda" and find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (8, 0)
+    )
