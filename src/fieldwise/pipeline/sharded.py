@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.hints import either
 from fieldwise.core.store import FLOAT32, Store
 from fieldwise.models.factory import Factory
 from fieldwise.processes.ranks import current
@@ -37,8 +38,8 @@ def check_sharded_store(store: Store | None) -> None:
     if store not in (None, FLOAT32):
         raise SettingsError(
             f"The tables of [run] tables = 'sharded' are trained and stored as float32, got {store}. Write budgets "
-            "without a type and no [retrain] store; `fieldwise export --store` converts the result. Or choose [run] "
-            "tables = 'replicated'."
+            f"without a type and no [retrain] store; {either('fieldwise export --store', 'fw.export(..., store=...)')} "
+            "converts the result. Or choose [run] tables = 'replicated'."
         )
 
 

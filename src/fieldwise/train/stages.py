@@ -207,7 +207,8 @@ def _at_best_rate(
     found, watcher = [], watcher or Watcher()
     for place, rate in enumerate(rates):
         if place:
-            watcher.begin(f"retrain at rate {rate:g}, seed {task.seed}", done=False)
+            numbers = model.size().embedding  # tells budgets apart
+            watcher.begin(f"retrain {numbers} parameters at rate {rate:g}, seed {task.seed}", done=False)
         own = settings.model_copy(update={"decay": settings.decay.model_copy(update={"rate": rate})})
         home, small = folder / f"rate-{rate:g}" if folder else None, deepcopy(model)
         found.append((small, own, _retrain(small, task, own, store, home, watcher)))
