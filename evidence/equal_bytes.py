@@ -5,13 +5,13 @@ Reads what `benchmarks/equal_bytes.py` wrote to `benchmarks/results/equal_bytes.
 """
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from evidence.page import with_tables
 from evidence.pictures import TITLES
 from fieldwise.core.files import write_text
 from fieldwise.reports.comparison.statistics import holm, paired
@@ -25,7 +25,6 @@ STORE: Final = "int4"
 """What a budget with `auto` chooses at an eighth of the bytes or less."""
 SLACK: Final = 1.01
 """Scales of integers may exceed a share by 1%."""
-_MADE: Final = re.compile(r"<!-- table equal-(?P<name>[a-z]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 Entrant = tuple[str, int, str]
 """Method, share and stored type."""
@@ -104,11 +103,7 @@ TABLES: Final[dict[str, Callable[[Models], list[str]]]] = {"front": front, "stor
 
 def filled(text: str, models: Models) -> str:
     """Returns the text of the page with its tables made anew."""
-
-    def made(match: re.Match[str]) -> str:
-        return "\n".join([f"<!-- table equal-{match['name']} -->", *TABLES[match["name"]](models), "<!-- end -->"])
-
-    return _MADE.sub(made, text)
+    return with_tables(text, {f"equal-{name}": make(models) for name, make in TABLES.items()})
 
 
 def main() -> None:

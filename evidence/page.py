@@ -1,7 +1,7 @@
 """A page of `docs/results`: hand-written text, and generated tables between markers."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -53,6 +53,15 @@ def filled(text: str, page: Page, data: Mapping[str, Evidence]) -> str:
             evidence = (data[need] for need in item.needs)
             lines = item.make(*evidence) if kind == "table" else [f"![{name}](images/{name}.png)"]
         return "\n".join([f"<!-- {kind} {name} -->", *lines, "<!-- end -->"])
+
+    return _MADE.sub(made, text)
+
+
+def with_tables(text: str, tables: Mapping[str, Sequence[str]]) -> str:
+    """Returns the page's text with the lines of its tables, by name."""
+
+    def made(match: re.Match[str]) -> str:
+        return "\n".join([f"<!-- table {match['name']} -->", *tables[match["name"]], "<!-- end -->"])
 
     return _MADE.sub(made, text)
 

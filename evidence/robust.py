@@ -4,13 +4,13 @@ Reads what `benchmarks/robust.py` wrote to `benchmarks/results/robust.jsonl`, an
 """
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from evidence.page import with_tables
 from evidence.pictures import TITLES
 from fieldwise.core.files import write_text
 from fieldwise.reports.comparison.statistics import paired
@@ -27,7 +27,6 @@ BASELINE: Final = ("uniform", "constant", "")
 SAME: Final = ("uniform", "decay", "")
 """The baseline with the default retraining."""
 DEFAULT: Final = ("elimination", "decay", "tiers")
-_MADE: Final = re.compile(r"<!-- table robust-(?P<name>[a-z]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 Entrant = tuple[str, str, str]
 """Search, schedule of the retraining, and `tiers` or nothing."""
@@ -136,11 +135,7 @@ TABLES: Final[dict[str, Callable[[Cells], list[str]]]] = {
 
 def filled(text: str, cells: Cells) -> str:
     """Returns the text of the page with its tables made anew."""
-
-    def made(match: re.Match[str]) -> str:
-        return "\n".join([f"<!-- table robust-{match['name']} -->", *TABLES[match["name"]](cells), "<!-- end -->"])
-
-    return _MADE.sub(made, text)
+    return with_tables(text, {f"robust-{name}": make(cells) for name, make in TABLES.items()})
 
 
 def _named(entrant: Entrant) -> str:
