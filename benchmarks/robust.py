@@ -44,6 +44,7 @@ class Unit:
     fractions: tuple[float, ...]
     methods: tuple[str, ...]
     schedules: tuple[str, ...]
+    harmful: str
 
     @property
     def key(self) -> list[Any]:
@@ -62,13 +63,13 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
     from fieldwise.searches import SEARCHES
     from fieldwise.searches.search import search
     from fieldwise.train.evaluate import evaluate
-    from fieldwise.train.stages import Retrain, Trained, pretrain, retrain
+    from fieldwise.train.stages import Pretrain, Retrain, Trained, pretrain, retrain
     from fieldwise.train.task import Task
 
     torch.set_num_threads(1)
     data = Dataset.open(unit.dataset)
     task = Task.of(data, resolve("model", KNOWN, unit.model)(), unit.seed, unit.device)  # type: ignore[arg-type]
-    first = pretrain(task)
+    first = pretrain(task, Pretrain(harmful=unit.harmful))  # type: ignore[arg-type]
     task, rows = task.starting_from(first), list[dict[str, Any]]()
 
     def add(method: str, fraction: float, schedule: str, trained: Trained[Any], seconds: float, **more: object) -> None:
@@ -109,7 +110,7 @@ def missing(given: argparse.Namespace) -> Iterator[Unit]:
     for seed in range(given.seeds):
         for dataset in given.datasets:
             for model in given.models:
-                unit = Unit(dataset, model, seed, given.device, fractions, methods, schedules)
+                unit = Unit(dataset, model, seed, given.device, fractions, methods, schedules, given.harmful)
                 if unit.key not in done:
                     yield unit
 
@@ -151,6 +152,7 @@ def main() -> None:
     parser.add_argument("--fractions", nargs="+", type=float, default=FRACTIONS)
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--schedules", nargs="+", default=tuple(SCHEDULES), choices=tuple(SCHEDULES))
+    parser.add_argument("--harmful", default="drop", choices=["drop", "keep"], help="[pretrain] harmful")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--minutes", type=float, default=1e9, help="no unit starts after this time")

@@ -21,7 +21,7 @@ def test_no_kernel_runs_on_a_cpu(choice: str, monkeypatch: pytest.MonkeyPatch) -
 def test_a_gpu_uses_what_is_chosen_and_can_run(able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(available, "can_run", lambda _: able)
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert (has_kernels(GPU), has_all_kernels(GPU)) == (False, False), "none by default"
+    assert (has_kernels(GPU), has_all_kernels(GPU)) == (able, able), "all by default"
     for choice, expected in {"tables": (able, False), "all": (able, able), "none": (False, False)}.items():
         monkeypatch.setenv(VARIABLE, choice)
         assert (has_kernels(GPU), has_all_kernels(GPU)) == expected
@@ -29,5 +29,5 @@ def test_a_gpu_uses_what_is_chosen_and_can_run(able: bool, monkeypatch: pytest.M
 
 def test_another_choice_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "ALL")
-    with pytest.raises(SettingsError, match=r"FIELDWISE_KERNELS = 'ALL'. Choose from: none, tables, all\."):
+    with pytest.raises(SettingsError, match=r"FIELDWISE_KERNELS = 'ALL'. Choose from: all, tables, none\."):
         has_kernels(GPU)

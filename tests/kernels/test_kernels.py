@@ -38,7 +38,10 @@ def numbers() -> Tensor:
     ("kind", "steps", "bound"),
     [(WholeTables, None, 1e-5), (WholeTables, 200, 1e-5), (ReadRows, None, 5e-3), (ReadRows, 200, 0.05)],
 )
-def test_tables_follow_dense_adam(kind: type[FusedAdam], steps: int | None, bound: float) -> None:
+def test_tables_follow_dense_adam(
+    kind: type[FusedAdam], steps: int | None, bound: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "tables")
     torch.manual_seed(0)
     rate, tables = Rate(0.01, steps), [nn.Parameter(torch.randn(ROWS, width, device=GPU)) for width in (16, 1, 5, 40)]
     exact = [table.detach().double().requires_grad_() for table in tables]

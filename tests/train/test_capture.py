@@ -1,12 +1,14 @@
 """A captured step must equal the direct one."""
 
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.store import Store
+from fieldwise.kernels.available import CHOICES, VARIABLE
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.fm import FM
@@ -27,6 +29,25 @@ FAST = Pretrain(batch=512, epochs=3, patience=3, learning_rate=0.02)
 @pytest.fixture
 def on_gpu(task: Task) -> Task:
     return Task(task.schema, task.train_rows, task.valid_rows, task.model, 3, "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernels", CHOICES)
+@pytest.mark.parametrize("model", [FM(width=4), DCNv2(width=4)])
+def test_a_training_leaves_no_memory_to_the_garbage_collector(
+    on_gpu: Task, model: Model, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, kernels)
+    task = replace(on_gpu, model=model)
+    pretrain(task, FAST)
+    gc.collect()
+    gc.disable()
+    try:
+        before = torch.cuda.memory_allocated()
+        pretrain(task, FAST)
+        assert torch.cuda.memory_allocated() == before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.gpu

@@ -11,9 +11,9 @@ from fieldwise.core.errors import SettingsError
 
 VARIABLE: Final = "FIELDWISE_KERNELS"
 """Environment variable that chooses the kernels."""
-CHOICES: Final = ("none", "tables", "all")
-"""none, the default: PyTorch's operations everywhere; tables: kernels for tables, FM and the loss; all: also those for
-DCN-V2's and DeepFM's heads."""
+CHOICES: Final = ("all", "tables", "none")
+"""all, the default: kernels for tables, the loss, and the heads of FM, DeepFM and DCN-V2; tables: those for tables, FM
+and the loss; none: PyTorch's operations everywhere."""
 
 
 def has_kernels(device: torch.device) -> bool:

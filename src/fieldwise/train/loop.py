@@ -2,7 +2,7 @@
 
 import math
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -68,35 +68,35 @@ def _fit(
 ) -> list[Epoch]:
     """Train from the last checkpoint until the plan's end."""
     ranks, diverged = current(), Diverged(plan.stage, settings.learning_rate, folder)
-    work = _Work(model, task, settings, plan, watcher, diverged)
-    kept = Checkpoints(folder, model, work.optimizer, task.torch_device) if folder else None
-    history = _resume(model, work.optimizer, plan, folder, kept)
-    best: Tensors = {}
-    while len(history) <= settings.epochs and not plan.stop(history):
-        started, number = time.perf_counter(), len(history)
-        loss = None
-        if number:
-            with randomness(task.seed, plan.stage, number, plan.place, own=True):
-                loss = work.epoch(number)
-        state = _state(model, work.optimizer, plan)
-        diverged.check_tensors({name: t for name, t in state.items() if name not in _buffers(model)}, number)
-        try:
-            metrics = plan.evaluate()
-        except TrainingError as error:
-            raise diverged.predicting(error, number) from error
-        seconds = time.perf_counter() - started
-        epoch = Epoch(epoch=number, loss=loss, auc=metrics.auc, log_loss=metrics.log_loss, seconds=seconds)
-        history.append(ranks.from_first(lambda epoch=epoch: epoch))  # type: ignore[misc]
-        diverged.check_epochs(history)
-        better = plan.keep_best and _best_place(history) == number
-        if kept:
-            kept.save(state, {"history": [epoch.to_json() for epoch in history]}, better)
-        elif better:
-            best = weights(model)
-        watcher.epoch(plan.stage, history[-1])
-    if plan.keep_best and _best_place(history) != len(history) - 1:
-        model.load_state_dict(kept.best() if kept else best)
-    return history
+    with closing(_Work(model, task, settings, plan, watcher, diverged)) as work:
+        kept = Checkpoints(folder, model, work.optimizer, task.torch_device) if folder else None
+        history = _resume(model, work.optimizer, plan, folder, kept)
+        best: Tensors = {}
+        while len(history) <= settings.epochs and not plan.stop(history):
+            started, number = time.perf_counter(), len(history)
+            loss = None
+            if number:
+                with randomness(task.seed, plan.stage, number, plan.place, own=True):
+                    loss = work.epoch(number)
+            state = _state(model, work.optimizer, plan)
+            diverged.check_tensors({name: t for name, t in state.items() if name not in _buffers(model)}, number)
+            try:
+                metrics = plan.evaluate()
+            except TrainingError as error:
+                raise diverged.predicting(error, number) from error
+            seconds = time.perf_counter() - started
+            epoch = Epoch(epoch=number, loss=loss, auc=metrics.auc, log_loss=metrics.log_loss, seconds=seconds)
+            history.append(ranks.from_first(lambda epoch=epoch: epoch))  # type: ignore[misc]
+            diverged.check_epochs(history)
+            better = plan.keep_best and _best_place(history) == number
+            if kept:
+                kept.save(state, {"history": [epoch.to_json() for epoch in history]}, better)
+            elif better:
+                best = weights(model)
+            watcher.epoch(plan.stage, history[-1])
+        if plan.keep_best and _best_place(history) != len(history) - 1:
+            model.load_state_dict(kept.best() if kept else best)
+        return history
 
 
 def _best_place(history: list[Epoch]) -> int:
@@ -126,6 +126,10 @@ class _Work:
         self._captured: Captured | None = None
         if plan.same_steps and self.optimizer.same_shapes and on_gpu and single:
             self._captured = Captured(lambda *parts: self._plain_step(*map(Batch, parts[::2], parts[1::2])))
+
+    def close(self) -> None:
+        """Release the captured step, which refers to this object: a cycle would keep GPU memory until it is found."""
+        self._captured = None
 
     def epoch(self, number: int) -> float:
         """Train for one pass over the training rows; returns the mean loss without the penalty."""
