@@ -11,11 +11,11 @@ import pytest
 
 from fieldwise.core.errors import DataError
 from fieldwise.data.engines import staging
-from fieldwise.data.engines.columns import as_number, columns_of
 from fieldwise.data.engines.duckdb import DuckDB, _Session
 from fieldwise.data.engines.engine import LABEL, SPLIT, Preparation, Staged
 from fieldwise.data.engines.session import ROW
-from fieldwise.data.engines.splits import check_assigned, files_of_splits
+from fieldwise.data.engines.split_files import check_assigned, files_of_splits
+from fieldwise.data.engines.values import as_number, columns_of
 from fieldwise.data.rules import Rule
 from fieldwise.data.source import Files, SourceRows
 from fieldwise.data.split import ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit

@@ -1,5 +1,6 @@
 """Simple text is read in this process and makes the dataset that DuckDB makes; all other text is left to DuckDB."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
     write_text = _Session.write_text
 
-    def watched(self: _Session, *given: Any) -> bool:
-        found.append(write_text(self, *given))
-        return found[-1]
+    def watched(self: _Session, *given: Any) -> Any:
+        counts = write_text(self, *given)
+        found.append(counts is not None)
+        return counts
 
     monkeypatch.setattr(_Session, "write_text", watched)
     monkeypatch.setattr(simple_text, "_BLOCK", 512)
@@ -107,6 +109,7 @@ def test_text_that_is_not_simple_is_found_at_every_end_of_a_block(
         "utf": b"1,2\n3,4\n5,\xc3",
         "empty": b"1,2\n3,4\n\n5,6",
         "first": b"\n1,2\n3,4",
+        "last": b"1,2\n3,4\n\n",
     }
     for name, text in texts.items():
         path.write_bytes(text)
@@ -122,3 +125,10 @@ def test_splits_that_need_a_column_are_left_to_duckdb(used: list[bool], tmp_path
     (tmp_path / "a.csv").write_text("\n".join(LINES), encoding="utf-8")
     same(Table(raw=tmp_path / "a.csv", label="click"), tmp_path, RandomSplit(key=("a",)))
     assert used == []
+
+
+def test_simple_text_needs_no_expressions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ibis", "fieldwise.data.engines.expressions"):  # importing ibis takes half a second
+        monkeypatch.setitem(sys.modules, name, None)
+    (tmp_path / "a.csv").write_text("\n".join(LINES), encoding="utf-8")
+    assert prepare(Table(raw=tmp_path / "a.csv", label="click"), tmp_path / "out").info["rows"]["train"] > 0

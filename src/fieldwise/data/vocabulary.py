@@ -139,6 +139,9 @@ class Counter:
 
     def __init__(self) -> None:
         self._parts: list[pa.Table] = []
+        self._merged = False
+        self.nbytes = 0
+        """Size in bytes."""
 
     def add(self, column: pa.Array, counts: pa.Array | None = None) -> None:
         """Adds a batch; `counts` are the counts of its values, 1 each by default."""
@@ -146,24 +149,26 @@ class Counter:
             found = pc.value_counts(column)
             column, counts = found.field("values"), found.field("counts")
         self._parts.append(pa.table({"value": column, "count": counts.cast(pa.int64())}))
+        self._merged = False
+        self.nbytes += self._parts[-1].nbytes
         if len(self._parts) >= 32:  # memory is bounded by the distinct values, not by the rows
             self.merge()
 
     def merge(self) -> None:
         """Merges equal values to free memory."""
-        self._parts = [self.table()]
+        if not self._merged:
+            self._parts, self._merged = [_merged(self._parts)], True
+            self.nbytes = self._parts[0].nbytes
 
     @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return sum(part.nbytes for part in self._parts)
+    def parts(self) -> int:
+        """Number of parts that are not merged yet."""
+        return len(self._parts)
 
     def table(self) -> pa.Table:
         """Returns distinct values and their counts, unordered."""
-        parts = pa.concat_tables(self._parts)
-        threads = len(parts) > 100_000  # for few values, starting threads takes longer
-        merged = parts.group_by("value", use_threads=threads).aggregate([("count", "sum")])
-        return merged.rename_columns({"count_sum": "count"}).select(["value", "count"])
+        self.merge()
+        return self._parts[0]
 
     def vocabulary(self, min_count: int, exclude: int | None = None) -> Vocabulary:
         """Returns values with at least `min_count` rows, by descending count, then by value (text by UTF-8 bytes).
@@ -178,3 +183,11 @@ class Counter:
             table = table.filter(pc.fill_null(pc.not_equal(table["value"], exclude), True))
         table = table.sort_by([("count", "descending"), ("value", "ascending")]).combine_chunks()
         return Vocabulary(table["value"].combine_chunks(), table["count"].combine_chunks())
+
+
+def _merged(tables: list[pa.Table]) -> pa.Table:
+    """Returns the distinct values of tables of values and counts, and the sums of their counts."""
+    parts = pa.concat_tables(tables)
+    threads = len(parts) > 100_000  # for few values, starting threads takes longer
+    merged = parts.group_by("value", use_threads=threads).aggregate([("count", "sum")])
+    return merged.rename_columns({"count_sum": "count"}).select(["value", "count"])

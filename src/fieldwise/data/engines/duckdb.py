@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +18,12 @@ from fieldwise.core.files import full
 from fieldwise.core.hints import either
 from fieldwise.data.engines.columns import column
 from fieldwise.data.engines.engine import LABEL, SPLIT, Engine, Preparation, Staged, field
+from fieldwise.data.engines.engine_rows import EngineRows
 from fieldwise.data.engines.session import ROW, BadRow
 from fieldwise.data.engines.simple_text import NotSimpleError, may_be_simple, read_simple, with_splits
+from fieldwise.data.engines.split_files import NumberSplit
 from fieldwise.data.engines.staged_file import READ, is_plain, write_rows
+from fieldwise.data.engines.written_counts import WrittenCounts
 from fieldwise.data.source import Files
 
 if TYPE_CHECKING:
@@ -53,10 +57,9 @@ class DuckDB(Engine):
     def stage(self, plan: Preparation) -> Staged:
         """Reads, checks and splits the rows in DuckDB."""
         try:
-            from fieldwise.data.engines.expressions import EngineRows
+            return EngineRows(_Session(self, plan.work), plan)
         except ImportError as error:
             raise DataError(f"Engine 'duckdb' is not installed ({error}). Run: pip install fieldwise.") from error
-        return EngineRows(_Session(self, plan.work), plan)
 
 
 class _Session:
@@ -64,23 +67,31 @@ class _Session:
 
     def __init__(self, engine: DuckDB, work: Path) -> None:
         import duckdb
-        import ibis
 
         self._threads = engine.threads or os.cpu_count() or 1
         self.threads = engine.encoding_threads
         self.max_local_bytes = engine.vocabulary_bytes // 4
         # half for DuckDB, the other half for values and batches
         self._limit = min(engine.memory // 2, engine.memory - _BASE_MEMORY)
-        self._con = ibis.duckdb.connect(
-            memory_limit=f"{self._limit}MiB",
-            temp_directory=str(work / "spill"),
-            preserve_insertion_order=True,
+        self._duckdb = duckdb.connect(
+            config={
+                "memory_limit": f"{self._limit}MiB",
+                "temp_directory": str(work / "spill"),
+                "preserve_insertion_order": True,
+            }
         )
         with suppress(duckdb.InvalidInputException):  # a notebook without ipywidgets, where there is no bar to disable
-            self._con.con.execute("SET enable_progress_bar = false")  # the library is quiet
+            self._duckdb.execute("SET enable_progress_bar = false")  # the library is quiet
         # it turns a comparison with a list into a join, which takes megabytes per column
-        self._con.con.execute("SET disabled_optimizers = 'in_clause'")
+        self._duckdb.execute("SET disabled_optimizers = 'in_clause'")
         self._views = 0
+
+    @cached_property
+    def _con(self) -> Any:
+        """The connection for expressions; importing ibis takes longer than reading 100,000 rows of simple text."""
+        import ibis
+
+        return ibis.duckdb.from_connection(self._duckdb)
 
     def read(self, files: Files) -> "ir.Table":
         """Returns raw columns and ROW."""
@@ -115,7 +126,7 @@ class _Session:
             )
         return table.mutate(**{ROW: ibis.row_number()})
 
-    def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> None:
+    def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> WrittenCounts | None:
         """Writes one file; DuckDB preserves the order of rows."""
         import duckdb
 
@@ -127,8 +138,10 @@ class _Session:
         try:
             # a row group is buffered, so wide rows get smaller groups
             group = min(131_072, max(2_048, _GROUP_CELLS // len(rows.columns)))
-            if not raw or not self._write_here(rows, folder / "0.parquet", group):
+            counts = self._write_here(rows, folder / "0.parquet", group) if raw else None
+            if counts is None:
                 self._con.to_parquet(rows, folder / "0.parquet", row_group_size=group, compression="lz4")
+            return counts
         except duckdb.Error as error:
             if full(error):
                 raise OSError(errno.ENOSPC, _first_line(error)) from error
@@ -142,49 +155,44 @@ class _Session:
             raise DataError(f"DuckDB cannot {action}: {_first_line(error)}. Check the files.") from error
 
     def write_text(
-        self, files: Files, columns: Sequence[int], split: "Callable[[ir.Table], Any]", folder: Path
-    ) -> bool:
+        self, files: Files, columns: Sequence[int], split: NumberSplit, folder: Path
+    ) -> WrittenCounts | None:
         """Writes staged rows of simple text, of which DuckDB only computes the splits."""
         if not may_be_simple(files):
-            return False
+            return None
         folder.mkdir()
         group = min(131_072, max(2_048, _GROUP_CELLS // (len(columns) + 1)))
         rows = with_splits(read_simple(files, columns), self._numbered(split), len(columns) - 1)
         kinds = [pa.string(), pa.int8(), *(pa.string() for _ in columns[1:])]
         names = [LABEL, SPLIT, *(field(index) for index in range(len(columns) - 1))]
+        counts = WrittenCounts(self.max_local_bytes)
         try:
             schema = pa.schema(list(zip(names, kinds, strict=True)))
-            write_rows(schema, rows, folder / "0.parquet", group, files.cells)
+            write_rows(schema, rows, folder / "0.parquet", group, counts, files.cells)
         except NotSimpleError:
             shutil.rmtree(folder)
-            return False
-        return True
+            return None
+        return counts
 
-    def _numbered(self, split: "Callable[[ir.Table], Any]") -> Callable[[int, int], pa.Array]:
+    def _numbered(self, split: NumberSplit) -> Callable[[int, int], pa.Array]:
         """Returns a function that computes the splits of rows by their numbers, from one to another."""
-        con = self._con.con
-        con.execute("SET threads = 1")
-
-        def number(start: int, stop: int) -> None:
-            con.execute(f'CREATE OR REPLACE TEMP VIEW numbers AS SELECT range AS "{ROW}" FROM range({start}, {stop})')  # noqa: S608
-
-        number(0, 1)
-        table = self._con.table("numbers")
-        query = self._con.compile(table.select(**{SPLIT: split(table)}))
+        self._duckdb.execute("SET threads = 1")
+        index = f"CAST({split.sql('range')} AS TINYINT)"
 
         def splits(start: int, stop: int) -> pa.Array:
-            number(start, stop)
-            return pa.concat_arrays(con.execute(query).to_arrow_table()[SPLIT].cast(pa.int8()).chunks)
+            query = f"SELECT {index} AS {SPLIT} FROM range({start}, {stop})"  # noqa: S608
+            return pa.concat_arrays(self._duckdb.execute(query).to_arrow_table()[SPLIT].chunks)
 
         return splits
 
-    def _write_here(self, rows: "ir.Table", path: Path, group: int) -> bool:
-        """Writes rows of plain types while DuckDB reads them, which is faster than its writer; False for others."""
+    def _write_here(self, rows: "ir.Table", path: Path, group: int) -> WrittenCounts | None:
+        """Writes rows of plain types while DuckDB reads them, which is faster than its writer; None for others."""
         found = self._con.con.execute(self._con.compile(rows)).to_arrow_reader(min(group, READ))
         if not is_plain(found.schema):
-            return False
-        write_rows(found.schema, _streamed(found), path, group)
-        return True
+            return None
+        counts = WrittenCounts(self.max_local_bytes)
+        write_rows(found.schema, _streamed(found), path, group, counts)
+        return counts
 
     def scan(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
         """Returns some columns of what `write` wrote; a view of all columns would be bound in every query."""
@@ -197,9 +205,9 @@ class _Session:
     def bad_rows(self) -> tuple[int, BadRow | None]:
         """Reads the table in which DuckDB records rejected rows."""
         recorded = "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'reject_errors'"
-        if not self._con.raw_sql(recorded).fetchone()[0]:  # DuckDB has read no text
+        if self._duckdb.execute(recorded).fetchone() == (0,):  # DuckDB has read no text
             return 0, None
-        found = self._con.raw_sql(
+        found = self._duckdb.execute(
             "SELECT line, csv_line, error_message, file_path FROM reject_errors "
             "JOIN reject_scans USING (scan_id, file_id) ORDER BY scan_id, file_id, line"
         )
@@ -207,10 +215,10 @@ class _Session:
         if first is None:
             return 0, None
         line, text, reason, path = first
-        count, errors = self._con.raw_sql(
+        ((count, errors),) = self._duckdb.execute(
             "SELECT count(DISTINCT (file_path, line)), count(*) FROM reject_errors "
             "JOIN reject_scans USING (scan_id, file_id)"  # a split by time scans a file twice
-        ).fetchone()
+        ).fetchall()
         if errors >= MAX_BAD_ROWS:
             raise DataError(
                 f"'{path}' has more than {count:,} bad rows, the first at line {line:,}: {reason}. "

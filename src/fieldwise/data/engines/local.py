@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fieldwise.data.engines.engine import SPLIT, field
 from fieldwise.data.engines.staging import parquet_files, stored_dictionaries
+from fieldwise.data.engines.written_counts import counts_of
 from fieldwise.data.rules import numbers_of
 from fieldwise.data.vocabulary import Counter
 
@@ -29,11 +30,11 @@ class LocalCounts:
     Another thread counts the next group while the caller works.
     """
 
-    def __init__(self, folders: Sequence[Path], fields: int, max_bytes: int, threads: int) -> None:
-        """Counts a column's values here if their table stays within `max_bytes`."""
+    def __init__(self, folders: Sequence[Path], names: Sequence[str], max_bytes: int, threads: int) -> None:
+        """Counts the values of columns here if their table stays within `max_bytes`."""
         paths = [path for folder in folders for path in parquet_files(folder)]
         self._files = [(path, pq.read_metadata(path)) for path in paths]
-        self._groups = _groups([about for _, about in self._files], fields)
+        self._groups = _groups([about for _, about in self._files], names)
         self._places = {name: index for index, group in enumerate(self._groups) for name in group}
         self._max_bytes, self._ahead = max_bytes, int(threads > 1)
         self._counted: dict[int, Future[Counted]] = {}
@@ -70,7 +71,7 @@ class LocalCounts:
         train = np.asarray(rows[SPLIT]) == 0
         for name, counter in list(counters.items()):
             for chunk, own in _chunks(rows[name], train):
-                counter.add(*_counted(chunk, own))
+                counter.add(*counts_of(chunk, own))
             if counter.nbytes > self._max_bytes:
                 counter.merge()
                 if counter.nbytes > self._max_bytes:
@@ -86,10 +87,10 @@ def counted(table: pa.Table, min_count: int, ascending: bool) -> Iterator[pa.Rec
     return iter(table.to_batches())
 
 
-def _groups(files: Sequence[pq.FileMetaData], fields: int) -> list[list[str]]:
+def _groups(files: Sequence[pq.FileMetaData], names: Sequence[str]) -> list[list[str]]:
     """Returns the groups of columns that are counted together, in the order of the fields."""
     rows = sum(about.num_rows for about in files)
-    sizes: dict[str, int] = dict.fromkeys((field(i) for i in range(fields)), 8 * rows)
+    sizes: dict[str, int] = dict.fromkeys(names, 8 * rows)
     for about in files:
         for group in map(about.row_group, range(about.num_row_groups)):
             for column in map(group.column, range(group.num_columns)):
@@ -114,15 +115,3 @@ def _chunks(column: pa.ChunkedArray, train: NDArray[np.bool_]) -> Iterator[tuple
     for chunk in column.chunks:
         yield chunk, train[start : start + len(chunk)]
         start += len(chunk)
-
-
-def _counted(chunk: pa.Array, train: NDArray[np.bool_]) -> tuple[pa.Array, pa.Array]:
-    """Returns the distinct values of the training rows of a chunk, and their counts."""
-    if not pa.types.is_dictionary(chunk.type):
-        found = pc.value_counts(chunk.filter(pa.array(train)))
-        return found.field("values"), found.field("counts")
-    values = chunk.dictionary
-    places: NDArray[np.int32] = pc.fill_null(chunk.indices, len(values)).to_numpy(zero_copy_only=False)
-    counts = np.bincount(places[train], minlength=len(values) + 1)  # the last are nulls
-    seen = np.flatnonzero(counts)
-    return pa.concat_arrays([values, pa.nulls(1, values.type)]).take(pa.array(seen)), pa.array(counts[seen])

@@ -1,10 +1,12 @@
 """The interface between the shared expressions and one engine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from fieldwise.data.engines.split_files import NumberSplit
+from fieldwise.data.engines.written_counts import WrittenCounts
 from fieldwise.data.source import Files
 
 if TYPE_CHECKING:
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
 
 ROW: Final = "__row"
 """Column with the number of a row, counted from 0 over all files in order."""
+
+MAX_COUNTED: Final = 1_000
+"""Labels that are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +42,16 @@ class Session(Protocol):
     def read(self, files: Files) -> "ir.Table":
         """Returns the raw columns, all text if the files are text, and ROW."""
 
-    def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> None:
-        """Writes Parquet files whose names sort like the rows; preserves the order of `ordered` rows."""
+    def write(self, rows: "ir.Table", folder: Path, ordered: bool) -> WrittenCounts | None:
+        """Writes Parquet files whose names sort like the rows; preserves the order of `ordered` rows.
+
+        Returns the counts of staged rows if it counts while it writes.
+        """
 
     def write_text(
-        self, files: Files, columns: Sequence[int], split: "Callable[[ir.Table], Any]", folder: Path
-    ) -> bool:
-        """Writes staged rows of simple text without the engine: label, split by row number, fields; False if it cannot.
+        self, files: Files, columns: Sequence[int], split: NumberSplit, folder: Path
+    ) -> WrittenCounts | None:
+        """Writes staged rows of simple text without the engine: label, split, fields; returns None if it cannot.
 
         `columns` are the indices of the label and of the fields.
         """

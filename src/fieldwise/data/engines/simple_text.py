@@ -36,11 +36,16 @@ def may_be_simple(files: Files) -> bool:
 
 
 def read_simple(files: Files, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of all files in order: columns by their index, as text; NotSimpleError if they are not simple."""
+    """Yields the rows of all files in order: columns by their index, as text; NotSimpleError if they are not simple.
+
+    The first column is the label. Text without a label in some row is not simple: Arrow reads empty lines as such rows.
+    """
     for path in files.paths:
         try:
             with path.open("rb", buffering=0) as file:
                 for batch in _parsed(_Checked(file, b'"' if files.quoted else b"\0"), files):
+                    if batch.column(columns[0]).null_count:
+                        raise ValueError("a row without a label")
                     yield batch.select(list(columns))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise NotSimpleError(str(error)) from error
@@ -50,9 +55,11 @@ def _parsed(file: "_Checked", files: Files) -> Iterator[pa.RecordBatch]:
     names = [str(index) for index in range(len(files.columns))]
     stream: Any = pa.PythonFile(file, mode="r")
     read = csv.ReadOptions(block_size=_BLOCK, column_names=names, skip_rows_after_names=int(files.header))
-    parse = csv.ParseOptions(delimiter=files.delimiter, quote_char=False)
+    parse = csv.ParseOptions(delimiter=files.delimiter, quote_char=False, ignore_empty_lines=False)
     texts = dict.fromkeys(names, pa.string())
-    convert = csv.ConvertOptions(column_types=texts, strings_can_be_null=True, null_values=[""])
+    convert = csv.ConvertOptions(
+        column_types=texts, strings_can_be_null=True, null_values=[""], check_utf8=False
+    )  # `_Checked` does
     return iter(csv.open_csv(stream, read, parse, convert))
 
 
@@ -78,17 +85,16 @@ class _Checked(io.RawIOBase):
     def __init__(self, file: io.FileIO, quote: bytes) -> None:
         self._file, self._signs = file, (quote, b"\r", b"\0")
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
-        self._ascii, self._last = True, b"\n"
+        self._ascii, self._first = True, True
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size) or b""
-        empty_line = b"\n\n" in data or (self._last == b"\n" and data[:1] == b"\n")
-        if empty_line or any(sign in data for sign in self._signs) or data.startswith(codecs.BOM_UTF8):
+        if any(sign in data for sign in self._signs) or (self._first and data.startswith((b"\n", codecs.BOM_UTF8))):
             raise ValueError("not simple text")
-        self._last = data[-1:]
+        self._first = False
         if not (self._ascii and data.isascii()):
             self._ascii = False
             self._decode(data, final=not data)  # UnicodeDecodeError, a ValueError

@@ -110,9 +110,8 @@ class _Session:
         with telling(folder), stopping(self.spark):
             self._con.to_parquet_dir(rows, str(folder))
 
-    def write_text(self, files: Files, columns: Sequence[int], split: Any, folder: Path) -> bool:
-        """No: executors read all text."""
-        return False
+    def write_text(self, files: Files, columns: Sequence[int], split: Any, folder: Path) -> None:
+        """Writes none: executors read all text."""
 
     def scan(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
         """Returns some columns of what `write` wrote."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fieldwise.data.engines.engine import Done, Item, Part, Preparation, Result, field
+from fieldwise.data.engines.engine_rows import EngineRows
 from fieldwise.data.engines.executors import not_shared, run
-from fieldwise.data.engines.expressions import EngineRows
 from fieldwise.data.engines.staging import every_nth, parquet_files, read_file
 
 

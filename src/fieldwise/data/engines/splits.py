@@ -1,8 +1,8 @@
-"""Split rules as ibis expressions: the index in SPLITS of each row, or the files of each split."""
+"""Split rules as ibis expressions: the index in SPLITS of each row."""
 
 import shutil
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import ibis
 import ibis.expr.types as ir
@@ -12,41 +12,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
-from fieldwise.data.engines.columns import columns_of
 from fieldwise.data.engines.engine import Preparation
 from fieldwise.data.engines.session import ROW, Session
+from fieldwise.data.engines.split_files import NumberSplit, key_of, split_by_number, train_or_valid
 from fieldwise.data.engines.staging import read_batches
 from fieldwise.data.engines.times import time_reader
-from fieldwise.data.files import Format, find, format_of
-from fieldwise.data.source import Files, SourceRows
-from fieldwise.data.split import SPLITS, ColumnSplit, FileSplit, RandomSplit, SplitRule, TimeSplit
-from fieldwise.data.text_layout import check_same_layout
+from fieldwise.data.engines.values import columns_of
+from fieldwise.data.source import Files
+from fieldwise.data.split import ColumnSplit, RandomSplit, TimeSplit
 from fieldwise.data.times import MAX_UNPARSED
-
-_WORDS: Final[dict[Format, str]] = {"text": "text", "json": "JSON Lines", "parquet": "Parquet"}
-
-
-def files_of_splits(files: Files, split: SplitRule) -> list[Files]:
-    """Returns the files of train, valid and test, or of train and test, for a split by files; else all files."""
-    if not isinstance(split, FileSplit):
-        return [files]
-    others = [split.test] if split.valid is None else [split.valid, split.test]
-    parts = [files, *(files.with_paths(find(raw)) for raw in others)]
-    _check_disjoint(dict(zip(_of_parts(split), parts, strict=True)))
-    formats = [format_of(part.paths[0]) for part in parts]
-    for part, found in zip(parts[1:], formats[1:], strict=True):
-        if found != formats[0]:
-            raise DataError(
-                f"Split by files: '{part.paths[0]}' is {_WORDS[found]}, the training rows are {_WORDS[formats[0]]}. "
-                "Allowed: the same format in all splits. Convert one of them."
-            )
-        if files.is_text:
-            check_same_layout(files.paths[0], part.paths, files.layout)
-    return parts
-
-
-def _of_parts(split: FileSplit) -> list[str]:
-    return [name for name in SPLITS if name != "valid" or split.valid is not None]
 
 
 def split_index(table: ir.Table, files: Files, part: int, plan: Preparation, session: Session) -> tuple[Any, int]:
@@ -54,16 +28,17 @@ def split_index(table: ir.Table, files: Files, part: int, plan: Preparation, ses
 
     The index is -1 for a column value of no split. `part` counts the parts of a split by files.
     """
-    split, by_number = plan.split, split_by_number(table, part, plan)
+    split, by_number = plan.split, split_by_number(part, plan)
     if by_number is not None:
-        return by_number, 0
+        return _numbered(table, by_number), 0
     if isinstance(split, RandomSplit):
-        return _hashed(columns_of(table, files.columns, _key(split, plan), "split.key"), split), 0
+        key = columns_of(table, files.columns, key_of(split, plan), "split.key")
+        return _hashed(key, NumberSplit(split, (0, 1, 2))), 0
     assert isinstance(split, TimeSplit | ColumnSplit)
     (column,) = columns_of(table, files.columns, (split.column,), "split.column")
     if isinstance(split, ColumnSplit):
         text = column.cast("string")
-        train = 0 if split.valid_share is None else _train_or_valid(table, split)
+        train = 0 if split.valid_share is None else _numbered(table, train_or_valid(split))
         return ibis.cases((text == split.train, train), (text == split.valid, 1), (text == split.test, 2), else_=-1), 0
     folder = plan.work / "times"
     session.write(table.select(value=column).group_by("value").agg(n=lambda t: t.count()), folder, ordered=False)
@@ -76,44 +51,17 @@ def split_index(table: ir.Table, files: Files, part: int, plan: Preparation, ses
     return ibis.cases((time.isnull(), 0), (time < first, 0), (time < second, 1), else_=2), untimed
 
 
-def split_by_number(table: ir.Table, part: int, plan: Preparation) -> Any | None:
-    """Returns the expression of a split that depends on no column but ROW; None for other splits."""
-    split = plan.split
-    if isinstance(split, FileSplit):
-        index = SPLITS.index(_of_parts(split)[part])
-        return _train_or_valid(table, split) if index == 0 and split.valid is None else ibis.literal(index)
-    if isinstance(split, RandomSplit) and not _key(split, plan):
-        return _hashed([table[ROW]], split)
-    return None
+def _numbered(table: ir.Table, split: NumberSplit) -> Any:
+    return ibis.literal(split.indices[0]) if len({*split.indices}) == 1 else _hashed([table[ROW]], split)
 
 
-def _key(split: RandomSplit, plan: Preparation) -> tuple[str, ...]:
-    return split.key or (plan.rows.key if isinstance(plan.rows, SourceRows) else ())
-
-
-def check_assigned(unassigned: int, split: ColumnSplit) -> None:
-    """Refuses rows whose column value belongs to no split."""
-    if unassigned:
-        raise DataError(
-            f"Split by column '{split.column}': {unassigned:,} rows have another value. Allowed: '{split.train}', "
-            f"'{split.valid}', '{split.test}'. Set the values with split.{', split.'.join(SPLITS)}."
-        )
-
-
-def _train_or_valid(table: ir.Table, split: FileSplit | ColumnSplit) -> Any:
-    """Takes some of the rows for valid, at random."""
-    share = split.valid_share or 0.0
-    drawn = _hashed([table[ROW]], RandomSplit(seed=split.seed, shares=(1 - share, share / 2, share / 2)))
-    return ibis.ifelse(drawn == 0, 0, 1)
-
-
-def _hashed(key: list[Any], split: RandomSplit) -> Any:
+def _hashed(key: list[Any], split: NumberSplit) -> Any:
     """Computes the same md5 as `RandomSplit.assign`."""
-    text: Any = ibis.literal(f"{split.seed}")
+    text: Any = ibis.literal(f"{split.drawn.seed}")
     for part in key:
         text = text + "|" + part.cast("string").fill_null("")
-    prefix, (valid, test) = text.hexdigest("md5").substr(0, 8), split.edges()
-    return ibis.cases((prefix < valid, 0), (prefix < test, 1), else_=2)
+    prefix, (second, third) = text.hexdigest("md5").substr(0, 8), split.drawn.edges()
+    return ibis.cases((prefix < second, split.indices[0]), (prefix < third, split.indices[1]), else_=split.indices[2])
 
 
 def _boundaries(times: ir.Table, split: TimeSplit, session: Session, folder: Path) -> tuple[Any, Any, int]:
@@ -153,16 +101,3 @@ def _check_untimed(split: TimeSplit, untimed: int, total: int) -> None:
             f"Split by time: column '{split.column}' has no time in {untimed:,} of {total:,} rows. Allowed: at most "
             f"{MAX_UNPARSED:.0%}, which become training rows. Fill them in, or use another split."
         )
-
-
-def _check_disjoint(parts: dict[str, Files]) -> None:
-    """Refuses a file that is in two splits."""
-    seen: dict[Path, str] = {}
-    for name, part in parts.items():
-        for path in part.paths:
-            other = seen.setdefault(path.resolve(), name)
-            if other != name:
-                raise DataError(
-                    f"Split by files: '{path}' is in {other} and in {name}. Allowed: each file in one of "
-                    f"{', '.join(SPLITS)}. Select other files, such as a glob of only the training files in data.raw."
-                )

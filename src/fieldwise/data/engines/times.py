@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fieldwise.data.convert import NUMBER, timestamps
-from fieldwise.data.engines.columns import as_number
 from fieldwise.data.engines.staging import read_batches
+from fieldwise.data.engines.values import as_number
 from fieldwise.data.split import TimeSplit
 from fieldwise.data.time_forms import YEAR_FIRST, TimeForm, time_form
 from fieldwise.data.time_parts import microseconds, templates
