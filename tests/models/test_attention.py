@@ -2,20 +2,28 @@
 
 import pytest
 import torch
+from torch.nn import functional
 
 from fieldwise.core.schema import Field, Layout, Schema
 from fieldwise.models import attention as module
-from fieldwise.models.attention import FEWEST, attend
+from fieldwise.models.attention import FEWEST, attend, padding
 from fieldwise.models.autoint import Attention, AutoInt
 
-SIZES = [(5, 17, 6, 4, 2), (3, 2, 3, 6, 3), (4, 1, 1, 1, 1), (9, 20, 16, 16, 2)]
+SIZES = [(5, 17, 6, 4, 2), (3, 2, 3, 6, 3), (4, 1, 1, 1, 1), (9, 20, 16, 16, 2), (0, 3, 2, 2, 1)]
 """Rows, fields, width before, width after, heads."""
 
 
-@pytest.mark.parametrize("numbers", [1, 1_000, 2**18])
+@pytest.mark.parametrize(("numbers", "more"), [(1, 0), (1_000, 2), (2**18, 1)])
 @pytest.mark.parametrize(("rows", "fields", "before", "after", "heads"), SIZES)
 def test_it_is_the_plain_layer(
-    rows: int, fields: int, before: int, after: int, heads: int, numbers: int, monkeypatch: pytest.MonkeyPatch
+    rows: int,
+    fields: int,
+    before: int,
+    after: int,
+    heads: int,
+    numbers: int,
+    more: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_NUMBERS", numbers)  # of chunks of the batch
     torch.manual_seed(0)
@@ -24,7 +32,9 @@ def test_it_is_the_plain_layer(
     upstream = torch.randn(rows, fields, after, dtype=torch.float64)
     inputs = [x, *layer.parameters()]
     expected = torch.autograd.grad((out := layer(x)), inputs, upstream)
-    own = attend(x.transpose(1, 2).contiguous(), layer.maps(), heads).transpose(1, 2)
+    padded = attend(functional.pad(x.transpose(1, 2), (0, more)), layer.maps(), fields)
+    assert not padded[:, :, fields:].any()
+    own = padded[:, :, :fields].transpose(1, 2)
     torch.testing.assert_close(own, out, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(torch.autograd.grad(own, inputs, upstream), expected, rtol=1e-11, atol=1e-12)
 
@@ -32,15 +42,20 @@ def test_it_is_the_plain_layer(
 def test_gradients_are_those_of_small_changes() -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
-    maps = torch.randn(8, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x, maps: attend(x, maps, 2), (x, maps))
+    maps = torch.randn(2, 4, 1, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, maps: attend(x, maps, 5), (x, maps))
+    assert torch.autograd.gradcheck(lambda x, maps: attend(functional.pad(x, (0, 3)), maps, 5)[:, :, :5], (x, maps))
 
 
-@pytest.mark.parametrize("hidden", [(), (8,)])
-def test_a_model_predicts_in_training_what_it_predicts_afterwards(hidden: tuple[int, ...]) -> None:
+def test_padding_is_at_most_an_eighth() -> None:
+    assert [padding(fields) for fields in (16, 17, 21, 22, 23, 24, 39, 44, 1)] == [0, 0, 0, 2, 1, 0, 1, 4, 0]
+
+
+@pytest.mark.parametrize(("hidden", "fields"), [((), FEWEST + 3), ((8,), FEWEST + 3), ((8,), 23)])
+def test_a_model_predicts_in_training_what_it_predicts_afterwards(hidden: tuple[int, ...], fields: int) -> None:
     torch.manual_seed(0)
-    schema = Schema(tuple(Field(f"f{j}", 9) for j in range(FEWEST + 3)))
-    layout = Layout(schema, tuple(j % 4 for j in range(FEWEST + 3)))  # with fields of width 0
+    schema = Schema(tuple(Field(f"f{j}", 9) for j in range(fields)))
+    layout = Layout(schema, tuple(j % 4 for j in range(fields)))  # with fields of width 0
     head = AutoInt(common=4, attention=6, hidden=hidden).head(layout).eval()
     v = torch.randn(7, layout.columns, requires_grad=True)
     trained = head(v)

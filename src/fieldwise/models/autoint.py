@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
-from fieldwise.models.attention import FEWEST, attend
+from fieldwise.models.attention import FEWEST, attend, padding
 from fieldwise.models.fields import kept_fields, live_fields
 from fieldwise.models.layers import Lift, mlp
 from fieldwise.models.model import Head, OwnModel, Slices
@@ -62,8 +62,9 @@ class Attention(nn.Module):
         return torch.relu(mixed + self.residual(x))
 
     def maps(self) -> Tensor:
-        """The weights of queries, keys, values and the residual, (4 after, before)."""
-        return torch.cat([part.weight for part in (self.query, self.key, self.value, self.residual)])
+        """The weights of queries, keys, values and the residual, (heads, 4, after / heads, before)."""
+        parts = (self.query, self.key, self.value, self.residual)
+        return torch.stack([part.weight.unflatten(0, (self.heads, -1)) for part in parts], 1)
 
 
 class AutoIntHead(Head):
@@ -103,11 +104,12 @@ class AutoIntHead(Head):
         if not (torch.is_grad_enabled() and in_float32 and x.shape[1] >= FEWEST):
             logits: Tensor = self.out(self.attention(x).flatten(1)).squeeze(1)
             return logits
-        fields, x = x.shape[1], x.transpose(1, 2)  # (B, D, F)
+        fields, more = x.shape[1], (0, padding(x.shape[1]))
+        x = functional.pad(x.transpose(1, 2), more)  # (B, D, F)
         for layer in self.attention:
             assert isinstance(layer, Attention)
-            x = attend(x, layer.maps(), layer.heads)
-        weight = self.out.weight.unflatten(1, (fields, -1)).transpose(1, 2).flatten(1)
+            x = attend(x, layer.maps(), fields)
+        weight = functional.pad(self.out.weight.unflatten(1, (fields, -1)).transpose(1, 2), more).flatten(1)
         return functional.linear(x.flatten(1), weight, self.out.bias).squeeze(1)
 
     def slices(self, mask: Mask) -> Slices:
