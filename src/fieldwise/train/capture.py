@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Final
 
 import torch
@@ -45,7 +46,7 @@ class Captured:
 
     def _aside(self, *inputs: Tensor) -> Tensor:
         """Run on a side stream, which CUDA requires of the steps before a capture."""
-        stream = torch.cuda.Stream()
+        stream = _side_stream(torch.cuda.current_device())
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             output = self._step(*inputs)
@@ -55,8 +56,15 @@ class Captured:
     def _record(self, inputs: tuple[Tensor, ...]) -> None:
         self._inputs = tuple(given.clone() for given in inputs)
         self._graph = torch.cuda.CUDAGraph()
-        with _no_garbage_collected(), torch.cuda.graph(self._graph):
+        stream = _side_stream(torch.cuda.current_device())
+        with _no_garbage_collected(), torch.cuda.graph(self._graph, stream=stream):
             self._output = self._step(*self._inputs)
+
+
+@cache
+def _side_stream(device: int) -> torch.cuda.Stream:
+    """The only side stream of a device: every stream with a matrix product keeps a workspace until the process ends."""
+    return torch.cuda.Stream(device)
 
 
 @contextmanager
