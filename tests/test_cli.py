@@ -30,6 +30,17 @@ def test_the_command_line_starts_without_torch_and_lists_everything() -> None:
         assert name in result.stdout
 
 
+def test_rows_are_prepared_without_the_settings_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = ["prepare", "--source", "planted", "--set", "data.rows=2000"]
+    monkeypatch.setitem(sys.modules, "fieldwise.pipeline.settings", None)  # importing torch takes a second
+    assert cli(*planted, "--out", tmp_path / "a").returncode == 0
+    said = cli(*planted, "--out", tmp_path / "b", "--set", "split.x=1", "--set", "engine.y=2").stderr
+    assert "[split] unknown 'x'" in said
+    assert "[engine] unknown 'y'" in said
+    monkeypatch.undo()
+    assert "[model] unknown 'x'" in cli(*planted, "--out", tmp_path / "b", "--set", "model.x=1").stderr
+
+
 def test_a_run_from_flags_prints_its_tables_and_goes_on(tmp_path: Path) -> None:
     result = cli("run", *FAST, "--out", tmp_path / "r", "--budget", "8", "--search", "sam", "--model", "fm")
     assert result.returncode == 0, result.stderr

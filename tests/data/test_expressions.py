@@ -15,6 +15,7 @@ from fieldwise.data.engines.duckdb import DuckDB, _Session
 from fieldwise.data.engines.engine import LABEL, SPLIT, Preparation, Staged
 from fieldwise.data.engines.session import ROW
 from fieldwise.data.engines.split_files import check_assigned, files_of_splits
+from fieldwise.data.engines.staging import column_bytes
 from fieldwise.data.engines.values import as_number, columns_of
 from fieldwise.data.rules import Rule
 from fieldwise.data.source import Files, SourceRows
@@ -87,6 +88,26 @@ def test_counts_are_of_training_rows_and_omit_rare_values(
     numbers = [pair for pair in counts(staged, 1, ascending=True) if pair[0] != "x"]
     assert numbers == [(" 2 ", 1), ("9", 1), ("10", 2)]  # as numbers, not as text
     assert not [path for path in (tmp_path / "work").iterdir() if path.name == "counts"]
+
+
+@pytest.mark.parametrize("column", ["city", "price", "time"])
+def test_a_large_column_is_counted_in_parts(column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Session, "max_local_rows", 0)
+    rules = {column: Rule(column=column)}
+    staged = stage(parquet(tmp_path / "a"), tmp_path / "work", ColumnSplit(column="part"), rules)
+    whole = staged.totals([0], 2), sorted(counts(staged, 0), key=str)
+    queries: list[Path] = []
+    write = _Session.write
+
+    def watched(self: _Session, rows: Any, folder: Path, ordered: bool) -> Any:
+        queries.append(folder)
+        return write(self, rows, folder, ordered)
+
+    monkeypatch.setattr(_Session, "write", watched)
+    staged._session.max_query_bytes = column_bytes(tmp_path / "work" / "rows-0", "f0") // 3  # type: ignore[attr-defined]
+    assert (staged.totals([0], 2), sorted(counts(staged, 0), key=str)) == whole
+    names = [folder.name for folder in queries]
+    assert names.count("totals") == names.count("counts") >= 3
 
 
 def test_rare_lists_are_counted_at_any_minimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from fieldwise.core.errors import DataError
 from fieldwise.data.engines import staged_file, written_counts
-from fieldwise.data.engines.duckdb import DuckDB, _Session, _streamed
+from fieldwise.data.engines.duckdb import DuckDB, _Session
+from fieldwise.data.engines.duckdb_errors import streamed
 from fieldwise.data.engines.engine import LABEL, SPLIT
 from fieldwise.data.engines.local import LocalCounts
 from fieldwise.data.engines.staged_file import is_plain, write_rows
@@ -186,7 +187,7 @@ def test_text_of_an_error_that_arrow_passes_on_is_an_error_of_duckdb(text: str, 
         yield ROWS.to_batches()[0]
         raise OSError(text)
 
-    found = _streamed(batches())
+    found = streamed(batches())
     assert len(next(found)) == 500
     with pytest.raises(kind, match=text.partition(":")[2]):
         next(found)

@@ -33,6 +33,7 @@ from fieldwise.cli.options import (
     TensorBoard,
     aligned,
     settings_of,
+    tables_of,
 )
 from fieldwise.core.watcher import Watcher, Watchers
 from fieldwise.reports.progress import watching
@@ -54,22 +55,15 @@ def prepare(
     set_: Sets = None,
 ) -> None:
     """Encode raw rows into a dataset folder."""
-    chosen = settings_of(
-        settings,
-        None,
-        set_,
-        source=source,
-        raw=raw,
-        label=label,
-        header=header,
-        bad_rows=bad_rows,
-        engine=engine,
+    values, trusted = tables_of(
+        settings, None, set_, source=source, raw=raw, label=label, header=header, bad_rows=bad_rows, engine=engine,
         master=master,
-    )
-    from fieldwise.pipeline import stages as pipeline
+    )  # fmt: skip
+    from fieldwise.pipeline.rows import RowSettings
 
+    chosen = RowSettings.parse(values, trusted)
     with watching() as (console, watcher):
-        data = pipeline.prepare(chosen, out, watcher)
+        data = chosen.prepare(out, watcher)
         describe_dataset(console, data)
         rows = ", ".join(f"{name} {count:,}" for name, count in data.info["rows"].items())
         console.print(f"{rows} rows of {len(data.schema)} fields in {out}", soft_wrap=True)

@@ -12,7 +12,7 @@ from fieldwise.core.automatic import AUTO
 from fieldwise.core.budget import Budget, BudgetText
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.registry import Trusted, name_of, resolve, unknown
-from fieldwise.core.settings import Settings, Values, tables_from, validate
+from fieldwise.core.settings import Settings, Values, tables_from
 from fieldwise.data import SOURCES
 from fieldwise.data.engines import ENGINES
 from fieldwise.data.engines.engine import Auto, Engine
@@ -26,6 +26,8 @@ from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import Factory, model_named
 from fieldwise.models.model import Model
 from fieldwise.models.stored import check_store
+from fieldwise.pipeline.reader import Reader, engine_of, source_of, split_of
+from fieldwise.pipeline.rows import RowSettings
 from fieldwise.pipeline.sharded import check_sharded
 from fieldwise.presets import filled
 from fieldwise.searches import DEFAULT, SEARCHES, Elimination
@@ -94,9 +96,9 @@ class RunSettings:
         run = reader.table("run", Run)
         result = cls(
             run=run,
-            data=_source(values, reader, trusted, prepared=run is not None and run.dataset is not None),
-            split=reader.named("split", SplitRule, SPLIT_NAMES, "random"),
-            engine=reader.named("engine", Engine, ENGINES, "auto"),  # type: ignore[type-abstract]
+            data=source_of(values, reader, trusted, prepared=run is not None and run.dataset is not None),
+            split=split_of(reader),
+            engine=engine_of(reader),
             model=reader.model(),
             pretrain=reader.table("pretrain", Pretrain),
             search=reader.named("search", Search, SEARCHES, DEFAULT),  # type: ignore[type-abstract]
@@ -108,6 +110,16 @@ class RunSettings:
         if reader.problems:
             raise SettingsError("\n".join(reader.problems))
         return result
+
+    @property
+    def rows(self) -> RowSettings:
+        """The settings of the dataset; refuses those that name a prepared one."""
+        if self.data is None:
+            raise SettingsError(
+                f"[run] dataset = '{self.run.dataset}' is already prepared, and [data] names nothing else to prepare. "
+                "Remove run.dataset, and complete [data]."
+            )
+        return RowSettings(self.data, self.split, self.engine)
 
     @classmethod
     def of(cls, given: "RunInput") -> "RunSettings":
@@ -198,65 +210,15 @@ def _without_none(values: Values) -> Values:
     return {k: v for k, v in inner.items() if v is not None}
 
 
-def _source(values: Mapping[str, Any], reader: "_Reader", trusted: Trusted, prepared: bool) -> Source | None:
-    """The source; a prepared dataset needs none."""
-    if prepared:
-        if "data" not in values:
-            return None
-        reader = _Reader(values, trusted)  # its problems are not reported
-    data = values.get("data")
-    given = isinstance(data, Mapping) and "raw" in data
-    return reader.named("data", Source, SOURCES, "table" if given else "planted")  # type: ignore[type-abstract]
-
-
-class _Reader:
-    """Reads tables, and collects problems instead of stopping at the first.
-
-    A table with problems gives None, which no caller sees: `parse` raises the problems.
-    """
-
-    def __init__(self, values: Mapping[str, Any], trusted: Trusted) -> None:
-        self._values, self._trusted = values, trusted
-        self.problems: list[str] = []
-
-    def table(self, name: str, cls: type[T]) -> T:
-        return self._read(name, cls, self._inner(name))
-
-    def named(self, name: str, base: type[T], table: Mapping[str, str], default: str) -> T:
-        inner = self._inner(name)
-        unnamed, known = inner and "name" not in inner, len(self.problems)
-        try:
-            cls = resolve(name, table, str(inner.pop("name", default)), self._trusted)
-        except SettingsError as error:
-            self.problems.append(str(error))
-            return cast(T, None)
-        if not issubclass(cls, base):
-            self.problems.append(f"[{name}] '{cls.__name__}' is no {base.__name__}. Choose from: {', '.join(table)}.")
-            return cast(T, None)
-        found = self._read(name, cls, inner)
-        if unnamed:  # the keys may be those of another
-            here = f" It has no name, so it is '{default}'; [{name}] name chooses another."
-            self.problems[known:] = [problem + here * (" unknown '" in problem) for problem in self.problems[known:]]
-        return found
+class _Reader(Reader):
+    """Reads the tables of a run."""
 
     def model(self) -> Model:
         """The settings of `[model]`, whose name may be that of a user's factory."""
-        inner = self._inner("model")
+        inner = self.inner_of("model")
         try:
             cls = model_named(str(inner.pop("name", "dcnv2")), self._trusted)
         except SettingsError as error:
             self.problems.append(str(error))
             return cast(Model, None)
-        return self._read("model", cls, inner)
-
-    def _inner(self, name: str) -> Values:
-        inner = self._values.get(name, {})
-        if isinstance(inner, Mapping):
-            return dict(inner)
-        self.problems.append(f"[{name}] must be a table, got {inner!r}. Write [{name}] and its keys below it.")
-        return {}
-
-    def _read(self, name: str, cls: type[T], inner: Values) -> T:
-        found, problems = validate(cls, inner, name, self._trusted)
-        self.problems += problems
-        return cast(T, found)
+        return self.read("model", cls, inner)

@@ -23,15 +23,11 @@ from pathlib import Path
 
 import tomli_w
 
-from fieldwise.core.errors import SettingsError
 from fieldwise.core.files import write_json, write_text
 from fieldwise.core.lock import exclusive
 from fieldwise.core.records import RunRecords
-from fieldwise.core.registry import name_of
 from fieldwise.core.watcher import Watcher, Watchers
-from fieldwise.data import SOURCES
 from fieldwise.data.kinds.check import KINDS
-from fieldwise.data.prepare import prepare as prepare_rows
 from fieldwise.data.store import Dataset
 from fieldwise.pipeline.baselines import baselines
 from fieldwise.pipeline.folder import Job, check_memory, check_stages, with_earlier
@@ -48,14 +44,7 @@ from fieldwise.train.task import choose_device
 
 def prepare(settings: RunSettings, out: Path, watcher: Watcher | None = None) -> Dataset:
     """Encodes the source into the dataset folder `out`."""
-    watcher = watcher or Watcher()
-    if settings.data is None:
-        raise SettingsError(
-            f"[run] dataset = '{settings.run.dataset}' is already prepared, and [data] names nothing else to prepare. "
-            "Remove run.dataset, and complete [data]."
-        )
-    watcher.begin(f"prepare {name_of(settings.data, SOURCES)}", done=out.exists())
-    return prepare_rows(settings.data, out, settings.split, watcher.rows, settings.engine)
+    return settings.rows.prepare(out, watcher or Watcher())
 
 
 def dataset_of(settings: RunSettings, out: Path, watcher: Watcher) -> Dataset:

@@ -4,7 +4,7 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from fieldwise.core.errors import DataError
 from fieldwise.core.files import full
 from fieldwise.core.hints import either
 from fieldwise.data.engines.columns import column
+from fieldwise.data.engines.duckdb_errors import first_line, streamed
 from fieldwise.data.engines.engine import LABEL, SPLIT, Engine, Preparation, Staged, field
 from fieldwise.data.engines.engine_rows import EngineRows
 from fieldwise.data.engines.session import ROW, BadRow
@@ -35,6 +36,10 @@ _MAX_LINE: Final = 16 << 20
 """Maximum bytes of a line of text."""
 _BASE_MEMORY: Final = 640
 """MiB of the interpreter, its libraries and one batch of rows, at any setting."""
+_KEPT: Final = "16MiB"
+"""What DuckDB keeps of freed memory; other steps need the rest."""
+_QUERY_PARTS: Final = 4
+"""Fraction of DuckDB's memory that holds the values which a query counts; its tables take a small multiple of them."""
 _INCLUDED_COLUMNS: Final = 1_000
 """Number of columns whose blocks fit into the memory setting."""
 _COLUMN_BLOCKS: Final = 2
@@ -73,11 +78,14 @@ class _Session:
         self.max_local_bytes = engine.vocabulary_bytes // 4
         # half for DuckDB, the other half for values and batches
         self._limit = min(engine.memory // 2, engine.memory - _BASE_MEMORY)
+        self.max_query_bytes: int | None = (self._limit << 20) // _QUERY_PARTS
         self._duckdb = duckdb.connect(
             config={
                 "memory_limit": f"{self._limit}MiB",
                 "temp_directory": str(work / "spill"),
                 "preserve_insertion_order": True,
+                "allocator_flush_threshold": _KEPT,
+                "allocator_bulk_deallocation_flush_threshold": _KEPT,
             }
         )
         with suppress(duckdb.InvalidInputException):  # a notebook without ipywidgets, where there is no bar to disable
@@ -144,15 +152,15 @@ class _Session:
             return counts
         except duckdb.Error as error:
             if full(error):
-                raise OSError(errno.ENOSPC, _first_line(error)) from error
+                raise OSError(errno.ENOSPC, first_line(error)) from error
             if isinstance(error, duckdb.OutOfMemoryException):
                 raise DataError(
-                    f"DuckDB needs more memory for {len(rows.columns):,} columns ({_first_line(error)}). Allow more "
+                    f"DuckDB needs more memory for {len(rows.columns):,} columns ({first_line(error)}). Allow more "
                     f"with {either('--set engine.memory=MiB', 'fw.DuckDB(memory=MiB)')}, or use one thread, which "
                     f"needs less, with {either('--engine duckdb --set engine.threads=1', 'fw.DuckDB(threads=1)')}."
                 ) from error
             action = "read or write" if isinstance(error, duckdb.IOException) else "read these rows"
-            raise DataError(f"DuckDB cannot {action}: {_first_line(error)}. Check the files.") from error
+            raise DataError(f"DuckDB cannot {action}: {first_line(error)}. Check the files.") from error
 
     def write_text(
         self, files: Files, columns: Sequence[int], split: NumberSplit, folder: Path
@@ -163,11 +171,12 @@ class _Session:
         folder.mkdir()
         group = min(131_072, max(2_048, _GROUP_CELLS // (len(columns) + 1)))
         rows = with_splits(read_simple(files, columns), self._numbered(split), len(columns) - 1)
-        kinds = [pa.string(), pa.int8(), *(pa.string() for _ in columns[1:])]
-        names = [LABEL, SPLIT, *(field(index) for index in range(len(columns) - 1))]
-        counts = WrittenCounts(self.max_local_bytes)
+        texts = [(field(index), pa.string()) for index in range(len(columns) - 1)]
+        schema, counts = (
+            pa.schema([(LABEL, pa.string()), (SPLIT, pa.int8()), *texts]),
+            WrittenCounts(self.max_local_bytes),
+        )
         try:
-            schema = pa.schema(list(zip(names, kinds, strict=True)))
             write_rows(schema, rows, folder / "0.parquet", group, counts, files.cells)
         except NotSimpleError:
             shutil.rmtree(folder)
@@ -191,7 +200,7 @@ class _Session:
         if not is_plain(found.schema):
             return None
         counts = WrittenCounts(self.max_local_bytes)
-        write_rows(found.schema, _streamed(found), path, group, counts)
+        write_rows(found.schema, streamed(found), path, group, counts)
         return counts
 
     def scan(self, folder: Path, columns: Sequence[str]) -> "ir.Table":
@@ -225,19 +234,3 @@ class _Session:
                 "Check the source, the delimiter and the columns."
             )
         return int(count), BadRow(str(path), int(line), str(text), str(reason).splitlines()[0].rstrip("."))
-
-
-def _streamed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the batches; an error of DuckDB, which Arrow passes on as text, is one of DuckDB's again."""
-    import duckdb
-
-    try:
-        yield from batches
-    except OSError as error:
-        kinds = {"Out of Memory": duckdb.OutOfMemoryException, "IO": duckdb.IOException}
-        kind = kinds.get(str(error).partition(" Error:")[0], duckdb.Error)
-        raise kind(str(error)) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".")

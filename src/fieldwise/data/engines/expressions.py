@@ -1,7 +1,9 @@
 """What an engine computes: ibis expressions shared by all engines; each engine adds a small session."""
 
+import math
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pyarrow.parquet as pq
 from fieldwise.data.engines.engine import LABEL, SPLIT, Preparation, Totals, field
 from fieldwise.data.engines.session import MAX_COUNTED, ROW, Session
 from fieldwise.data.engines.splits import split_index
-from fieldwise.data.engines.staging import read_batches
+from fieldwise.data.engines.staging import column_bytes, read_batches
 from fieldwise.data.engines.values import as_number, cleaned, columns_of, over_threshold
 from fieldwise.data.engines.written_counts import WrittenCounts
 from fieldwise.data.source import Files
@@ -38,9 +40,13 @@ class Expressions:
 
     def counts(self, index: int, min_count: int, ascending: bool) -> Iterator[pa.RecordBatch]:
         """Yields the counts of a field's raw values in training rows."""
-        rows = self._scan(SPLIT, field(index))
+        rows = self._scan(self._folders, SPLIT, field(index))
         train = rows.filter(rows[SPLIT] == 0)
-        found = train.group_by(value=train[field(index)]).agg(count=lambda t: t.count())
+        for part in [train] if ascending else self._divided(train, self._folders, field(index)):
+            yield from self._counts(part, field(index), min_count, ascending)
+
+    def _counts(self, rows: ir.Table, name: str, min_count: int, ascending: bool) -> Iterator[pa.RecordBatch]:
+        found = rows.group_by(value=rows[name]).agg(count=lambda t: t.count())
         if min_count > 1 and not found.value.type().is_array():
             found = found.filter(found["count"] >= min_count)
         if ascending:
@@ -51,6 +57,13 @@ class Expressions:
             yield from read_batches(folder)
         finally:  # also if the caller needs only the first batch
             shutil.rmtree(folder)
+
+    def _divided(self, rows: ir.Table, folders: Sequence[Path], name: str) -> list[ir.Table]:
+        """Returns rows by the hash of a column, so that a query takes little memory for many different values."""
+        limit = self._session.max_query_bytes
+        parts = 1 if limit is None else math.ceil(sum(column_bytes(folder, name) for folder in folders) / limit)
+        place = (rows[name].hash() % parts + parts) % parts if parts > 1 else None  # a hash may be negative
+        return [rows] if place is None else [rows.filter(place == part) for part in range(parts)]
 
     def totals(self, indices: Sequence[int], min_count: int) -> dict[int, Totals]:
         """Counts values with one query per field; reads the source once more if only some of its rows are staged."""
@@ -64,9 +77,12 @@ class Expressions:
         return {index: self._totals(folders, field(index), min_count) for index in indices}
 
     def _totals(self, folders: Sequence[Path], name: str, min_count: int) -> Totals:
-        tables = [self._session.scan(folder, (SPLIT, name)) for folder in folders]
-        rows = tables[0] if len(tables) == 1 else ibis.union(*tables)
+        rows = self._scan(folders, SPLIT, name)
         rows = rows.filter(rows[name].notnull())
+        found = [self._totals_of(part, name, min_count) for part in self._divided(rows, folders, name)]
+        return Totals(*(sum(counts) for counts in zip(*map(astuple, found), strict=True)))
+
+    def _totals_of(self, rows: ir.Table, name: str, min_count: int) -> Totals:
         values = rows.group_by(name).agg(
             train=(rows[SPLIT] == 0).cast("int64").sum(), later=(rows[SPLIT] == 1).cast("int64").sum()
         )
@@ -81,13 +97,13 @@ class Expressions:
 
     def count(self, column: str) -> dict[Any, int]:
         """Returns the count of each value, null first; at most 1,000, since a wrong label may be unique per row."""
-        counted = self._scan(column).group_by(column).agg(count=lambda t: t.count())
+        counted = self._scan(self._folders, column).group_by(column).agg(count=lambda t: t.count())
         found = self._execute(counted.order_by(counted[column].notnull()).limit(MAX_COUNTED), "counted")
         return dict(zip(found[column].to_pylist(), found["count"].to_pylist(), strict=True))
 
-    def _scan(self, *columns: str) -> ir.Table:
+    def _scan(self, folders: Sequence[Path], *columns: str) -> ir.Table:
         """Returns some columns of all rows; the cost of an expression grows with the columns of its table."""
-        tables = [self._session.scan(folder, columns) for folder in self._folders]
+        tables = [self._session.scan(folder, columns) for folder in folders]
         return tables[0] if len(tables) == 1 else ibis.union(*tables)
 
     def _execute(self, rows: ir.Table, name: str) -> pa.Table:

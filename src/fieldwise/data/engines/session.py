@@ -36,6 +36,8 @@ class Session(Protocol):
     """At most this many rows are counted in this process; for few of them one query per field would take longer."""
     max_local_bytes: int
     """Maximum bytes of the values of a field that are counted in this process."""
+    max_query_bytes: int | None
+    """Bytes of a column whose values one query counts; a larger one is counted in parts. None: a column of any size."""
     threads: int
     """Number of threads that count in this process."""
 

@@ -58,6 +58,7 @@ class Spark(Engine):
 
 class _Session:
     max_local_rows = BATCH
+    max_query_bytes = None
 
     def __init__(self, engine: Spark) -> None:
         import ibis

@@ -77,6 +77,14 @@ def stored_dictionaries(about: pq.FileMetaData) -> set[str]:
     return {column.path_in_schema for column in columns if column.has_dictionary_page} & texts
 
 
+def column_bytes(folder: Path, name: str) -> int:
+    """Returns the bytes of a column in Parquet files, before compression."""
+    files = [pq.read_metadata(path) for path in parquet_files(folder)]
+    groups = [about.row_group(index) for about in files for index in range(about.num_row_groups)]
+    columns = [group.column(index) for group in groups for index in range(group.num_columns)]
+    return sum(column.total_uncompressed_size for column in columns if column.path_in_schema.split(".")[0] == name)
+
+
 def every_nth(batches: Iterable[pa.RecordBatch], every: int, before: int = 0) -> pa.Table:
     """Returns every n-th row of batches, counted from the first of the `before` rows that precede them."""
     taken: list[pa.RecordBatch] = []
