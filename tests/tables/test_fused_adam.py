@@ -18,7 +18,7 @@ def test_points_are_those_of_rows_that_catch_up_on_a_cpu() -> None:
 
 
 def test_work_beside_is_done_in_its_order_where_nothing_is_captured() -> None:
-    beside, done = Beside(), torch.zeros(2)
+    beside, done = Beside("test"), torch.zeros(2)
     with beside(done):
         done[0] = 1
     done[1] = done[0] + 1

@@ -54,7 +54,7 @@ class DCNv2Head(Head):
 
     def _by_kernel(self, v: Tensor, first: nn.Linear, of_crossed: Tensor, of_deep: Tensor) -> Tensor:
         """The same on a GPU, with the small rest of the MLP beside the cross layers."""
-        crosses, beside = Crosses(v, self.cross, first), Beside()
+        crosses, beside = Crosses(v, self.cross, first), Beside("MLP")
         with beside(crosses.hidden), torch.autocast("cuda", enabled=False):  # casts would take longer than they save
             deep = functional.linear(self.mlp[1:](crosses.hidden), of_deep, self.out.bias).squeeze(1)
         by_x = crosses.times(of_crossed)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -11,10 +12,11 @@ class Beside:
     """A place for work that the following kernels do not wait for, until `join`.
 
     Only a captured graph has one; elsewhere the work is done in its order, because memory that is freed there may be
-    reused while the other stream still reads it.
+    reused while the other stream still reads it. Places of one name have one stream.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._stream: torch.cuda.Stream | None = None
 
     @contextmanager
@@ -23,7 +25,7 @@ class Beside:
         if not (reads[0].is_cuda and torch.cuda.is_current_stream_capturing()):
             yield
             return
-        self._stream = torch.cuda.Stream(reads[0].device)
+        self._stream = _stream(self._name, reads[0].device)
         self._stream.wait_stream(torch.cuda.current_stream())
         for tensor in reads:
             tensor.record_stream(self._stream)  # its memory is not reused before the work has ended
@@ -38,3 +40,9 @@ class Beside:
         for tensor in made:
             tensor.record_stream(torch.cuda.current_stream())
         self._stream = None
+
+
+@cache
+def _stream(_name: str, device: torch.device) -> torch.cuda.Stream:
+    """The stream of a name: a new one per training would keep the workspace of its matrix products until the end."""
+    return torch.cuda.Stream(device)

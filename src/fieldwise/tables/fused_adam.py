@@ -126,7 +126,7 @@ class WholeTables(FusedAdam):
 
     def __init__(self, tables: Sequence[nn.Parameter], rate: Rate) -> None:
         super().__init__(tables, rate)
-        self._beside = Beside()
+        self._beside = Beside("tables")
 
     def read(self, rows: Tensor, keep: bool, table: int = 0) -> Found:
         """Rows (B, n) of one of the tables; with `keep`, the next step updates them."""

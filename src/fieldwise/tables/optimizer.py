@@ -69,7 +69,7 @@ class Optimizer:
             self._place |= {table: (rows, place) for place, table in enumerate(tables)}
         self._dense = [weight for weight in model.parameters() if weight not in self._place]
         on_gpu = any(weight.is_cuda for weight in self._dense)
-        self._beside = Beside()
+        self._beside = Beside("dense layers")
         self._rates, groups = [rate], [self._dense]
         if table_rate != 1:
             inside = _tables(model)
