@@ -9,53 +9,41 @@ harmful. Both models are tested. `--rows` takes that many evenly spaced training
 output when it ends; the same command skips what is there, and prints the table.
 """
 
-import argparse
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from resumable import read, run
+from resumable import Unit, options, read, run_missing
 
-MODELS: Final = ("deepfm", "dcnv2")
 HEADS: Final = ("dataset", "rows", "model", "seed", "hiding costs on train / valid rows", "suspected", "left out",
                 "valid AUC", "without", "test AUC", "without")  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Unit:
+class Check(Unit):
     """One dataset, model and seed."""
 
-    dataset: Path
-    model: str
-    seed: int
     rows: int | None
-    device: str
 
     @property
     def key(self) -> list[Any]:
-        """What tells it from other units."""
+        """What tells units apart in the output."""
         return [self.dataset.parent.name if self.dataset.name == "dataset" else self.dataset.name, self.rows,
                 self.model, self.seed]  # fmt: skip
 
 
-def measured(unit: Unit) -> list[dict[str, Any]]:
+def measured(unit: Check) -> list[dict[str, Any]]:
     """Trains and tests the models of a unit; returns one row."""
-    import torch
-
-    from fieldwise.core.registry import resolve
     from fieldwise.data.store import Dataset
-    from fieldwise.models import MODELS as KNOWN
     from fieldwise.train import harmful
     from fieldwise.train.evaluate import evaluate
     from fieldwise.train.stages import Pretrain, pretrain
     from fieldwise.train.task import Task
 
-    torch.set_num_threads(1)
     started, data = time.perf_counter(), Dataset.open(unit.dataset)
     train = harmful.sample(data.train, min(len(data.train), unit.rows or len(data.train)))
-    model = resolve("model", KNOWN, unit.model)()
-    task = Task(data.schema, train, data.valid, model, unit.seed, unit.device)  # type: ignore[arg-type]
+    task = Task(data.schema, train, data.valid, unit.base(), unit.seed, unit.device)  # type: ignore[arg-type]
     full = pretrain(task, Pretrain(harmful="keep"))
     before = time.perf_counter()
     hidden = harmful.hidden_fields(full.model, train, data.valid)
@@ -97,24 +85,17 @@ def row(found: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Runs the missing units in parallel processes, and prints all of the output as a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seeds=3, models=("deepfm", "dcnv2"))
     parser.add_argument("datasets", type=Path, nargs="+")
-    parser.add_argument("--models", nargs="+", default=MODELS)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[3], help="one number: seeds below it; else the seeds")
     parser.add_argument("--rows", type=int)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    done = read(given.out)
-    seeds = range(given.seeds[0]) if len(given.seeds) == 1 else given.seeds
-    units = [Unit(d, m, s, given.rows, given.device) for s in seeds for m in given.models for d in given.datasets]
-    units = [unit for unit in units if unit.key not in [found["unit"] for found in done]]
-    for _, rows, _ in run(measured, units, given.out, given.jobs):
-        done += rows
+    units = [
+        Check(d, m, s, given.device, given.rows) for s in given.seeds for m in given.models for d in given.datasets
+    ]
+    for _, rows, _ in run_missing(measured, units, given):
         print(" | ".join(row(rows[0])), f"| {rows[0]['seconds']:.0f} s", flush=True)
     print("\n| " + " | ".join(HEADS) + " |\n|" + "---|" * len(HEADS))
-    for found in sorted(done, key=lambda one: [str(part) for part in one["unit"]]):
+    for found in sorted(read(given.out), key=lambda one: [str(part) for part in one["unit"]]):
         print("| " + " | ".join(row(found)) + " |")
 
 

@@ -8,56 +8,33 @@ command skips what is there. The table has the mean of test AUC without kernels 
 each other way to it, paired by seed, with the p-value of a t-test.
 """
 
-import argparse
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from resumable import read, run
+from resumable import Unit, options, read, run_missing
 
-MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
 WAYS: Final = (("none", "float32"), ("all", "float32"), ("all", "tf32"), ("all", "bfloat16"))
 """Kernels and precision; the first is what the others are compared with."""
 
 
-@dataclass(frozen=True)
-class Unit:
-    """One dataset, model and seed."""
-
-    dataset: Path
-    model: str
-    seed: int
-
-    @property
-    def key(self) -> list[Any]:
-        """What tells units apart in the output."""
-        return [self.dataset.name, self.model, self.seed]
-
-
 def rows_of(unit: Unit) -> list[dict[str, Any]]:
     """Trains and tests the models of a unit."""
-    import torch
-
     from fieldwise.core.budget import Budget
-    from fieldwise.core.registry import resolve
     from fieldwise.data.store import Dataset
     from fieldwise.kernels.available import VARIABLE
-    from fieldwise.models import MODELS as KNOWN
     from fieldwise.searches.search import search
     from fieldwise.searches.uniform import Uniform
     from fieldwise.train.evaluate import evaluate
     from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
-    from fieldwise.train.task import Task
 
-    torch.set_num_threads(1)
     data, rows = Dataset.open(unit.dataset), list[dict[str, Any]]()
     for kernels, precision in WAYS:
         os.environ[VARIABLE] = kernels
-        task = Task.of(data, resolve("model", KNOWN, unit.model)(), unit.seed, "cuda")
+        task = unit.task(data)
         first = pretrain(task, Pretrain(precision=precision, harmful="keep"))
         task = task.starting_from(first)
         small = search(task, Uniform(), Budget.percent(25)).model
@@ -92,21 +69,11 @@ def table(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 def main() -> None:
     """Runs the missing units in parallel processes, and prints the table of all that was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seeds=5, device="cuda")
     parser.add_argument("datasets", type=Path, nargs="*")
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=1e9, help="no unit starts after this time")
-    parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    done = [row["unit"] for row in read(given.out)]
-    units = [
-        Unit(data, model, seed) for seed in range(given.seeds) for data in given.datasets for model in given.models
-    ]
-    for unit, _, left in run(
-        rows_of, [unit for unit in units if unit.key not in done], given.out, given.jobs, given.minutes
-    ):
+    units = [Unit(d, m, s, given.device) for s in given.seeds for d in given.datasets for m in given.models]
+    for unit, _, left in run_missing(rows_of, units, given):
         print(*unit.key, f"{left} left", flush=True)
     print("\n".join(table(read(given.out))))
 

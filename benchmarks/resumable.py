@@ -1,21 +1,88 @@
 """Runs units of a benchmark in parallel processes; each appends its rows to a JSON Lines file when it ends."""
 
+import argparse
 import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from fieldwise.data.store import Dataset
+    from fieldwise.models.model import Model
+    from fieldwise.train.task import Task
 
 U = TypeVar("U")
 Rows = list[dict[str, Any]]
+MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One dataset, model and seed."""
+
+    dataset: Path
+    model: str
+    seed: int
+    device: str
+
+    @property
+    def key(self) -> list[Any]:
+        """What tells units apart in the output."""
+        return [self.dataset.name, self.model, self.seed]
+
+    def base(self) -> "Model":
+        """The settings of the model."""
+        from fieldwise.core.registry import resolve
+        from fieldwise.models import MODELS as KNOWN
+
+        return resolve("model", KNOWN, self.model)()
+
+    def task(self, data: "Dataset") -> "Task":
+        """The task of these rows."""
+        from fieldwise.train.task import Task
+
+        return Task.of(data, self.base(), self.seed, self.device)  # type: ignore[arg-type]
+
+
+def options(doc: str, seeds: int, models: Sequence[str] = MODELS, device: str = "auto") -> argparse.ArgumentParser:
+    """The options of every benchmark of units, with these defaults."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=models, choices=MODELS)
+    seeds_help = "one number: the seeds below it; several: these"
+    parser.add_argument("--seeds", nargs="+", type=int, default=range(seeds), action=_Seeds, help=seeds_help)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default=device, choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--minutes", type=float, default=1e9, help="no unit starts after this time")
+    parser.add_argument("--out", type=Path, required=True)
+    return parser
+
+
+class _Seeds(argparse.Action):
+    """One number is the count of seeds."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None) -> None:
+        setattr(namespace, self.dest, range(values[0]) if len(values) == 1 else values)
 
 
 def read(out: Path) -> Rows:
     """The rows measured so far."""
     return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
+
+
+def run_missing(
+    measure: Callable[[U], Rows],
+    units: Iterable[U],
+    given: argparse.Namespace,
+    key: Callable[[dict[str, Any]], list[Any]] = lambda row: row["unit"],
+) -> Iterator[tuple[U, Rows, int]]:
+    """Runs the units that the output lacks, as the options say; `key` is that of a row's unit."""
+    done = [key(row) for row in read(given.out)]
+    return run(measure, [unit for unit in units if unit.key not in done], given.out, given.jobs, given.minutes)
 
 
 def run(

@@ -11,17 +11,15 @@ per search, schedule and tiers the difference of test AUC to `uniform` with the 
 paired by seed; the cost is seconds of search and retraining over those of pretraining.
 """
 
-import argparse
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from resumable import read, run
+from resumable import Unit, options, read, run_missing
 
-MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
 FRACTIONS: Final = (0.25, 0.125, 0.03)
 METHODS: Final = ("uniform", "elimination", "ham")
 SCHEDULES: Final = {
@@ -34,41 +32,27 @@ BASELINE: Final = ("uniform", "constant", "")
 
 
 @dataclass(frozen=True)
-class Unit:
+class Cell(Unit):
     """One dataset, model and seed."""
 
-    dataset: Path
-    model: str
-    seed: int
-    device: str
     fractions: tuple[float, ...]
     methods: tuple[str, ...]
     schedules: tuple[str, ...]
     harmful: str
 
-    @property
-    def key(self) -> list[Any]:
-        """What tells units apart in the output."""
-        return [self.dataset.name, self.model, self.seed]
 
-
-def rows_of(unit: Unit) -> list[dict[str, Any]]:
+def rows_of(unit: Cell) -> list[dict[str, Any]]:
     """Trains and measures a unit."""
-    import torch
-
     from fieldwise.core.budget import Budget
     from fieldwise.core.registry import resolve
     from fieldwise.data.store import Dataset
-    from fieldwise.models import MODELS as KNOWN
     from fieldwise.searches import SEARCHES
     from fieldwise.searches.search import search
     from fieldwise.train.evaluate import evaluate
     from fieldwise.train.stages import Pretrain, Retrain, Trained, pretrain, retrain
-    from fieldwise.train.task import Task
 
-    torch.set_num_threads(1)
     data = Dataset.open(unit.dataset)
-    task = Task.of(data, resolve("model", KNOWN, unit.model)(), unit.seed, unit.device)  # type: ignore[arg-type]
+    task = unit.task(data)
     first = pretrain(task, Pretrain(harmful=unit.harmful))  # type: ignore[arg-type]
     task, rows = task.starting_from(first), list[dict[str, Any]]()
 
@@ -103,18 +87,6 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
     return rows
 
 
-def missing(given: argparse.Namespace) -> Iterator[Unit]:
-    """The units that the output lacks, seed by seed."""
-    done = [row["unit"] for row in read(given.out)]
-    fractions, methods, schedules = map(tuple, (given.fractions, given.methods, given.schedules))
-    for seed in range(given.seeds):
-        for dataset in given.datasets:
-            for model in given.models:
-                unit = Unit(dataset, model, seed, given.device, fractions, methods, schedules, given.harmful)
-                if unit.key not in done:
-                    yield unit
-
-
 def summary(rows: Iterable[dict[str, Any]]) -> list[str]:
     """One line per search and schedule: the mean over cells of the paired difference to the baseline, and the cost."""
     cells: dict[tuple[Any, ...], dict[tuple[str, str, str], list[dict[str, Any]]]] = defaultdict(
@@ -145,20 +117,16 @@ def summary(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 def main() -> None:
     """Measures, or prints what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, seeds=5)
     parser.add_argument("datasets", type=Path, nargs="*")
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
-    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--fractions", nargs="+", type=float, default=FRACTIONS)
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--schedules", nargs="+", default=tuple(SCHEDULES), choices=tuple(SCHEDULES))
     parser.add_argument("--harmful", default="drop", choices=["drop", "keep"], help="[pretrain] harmful")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    parser.add_argument("--minutes", type=float, default=1e9, help="no unit starts after this time")
-    parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    for unit, _, left in run(rows_of, missing(given), given.out, given.jobs, given.minutes):
+    more = *map(tuple, (given.fractions, given.methods, given.schedules)), given.harmful
+    units = [Cell(d, m, s, given.device, *more) for s in given.seeds for d in given.datasets for m in given.models]
+    for unit, _, left in run_missing(rows_of, units, given):
         print(*unit.key, f"{left} left", flush=True)
     print("\n".join(summary(read(given.out))))
 

@@ -9,16 +9,13 @@ float16 and int8 are the float32 result, rounded. Widths are therefore equal in 
 appends its rows to the output when it ends, and the same command skips what is there.
 """
 
-import argparse
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from resumable import read, run
+from resumable import Unit, options, run_missing
 
-MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
 METHODS: Final = ("uniform", "ham")
 FRACTIONS: Final = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625)
 """Of the numbers of the full model; 1 is the full model, retrained like the others."""
@@ -28,27 +25,24 @@ BITS: Final = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 
 
 @dataclass(frozen=True)
-class Unit:
+class Curve(Unit):
     """One model and one seed."""
 
-    dataset: Path
-    model: str
-    seed: int
-    device: str
     fractions: tuple[float, ...]
     methods: tuple[str, ...]
     schedule: str
 
+    @property
+    def key(self) -> list[Any]:
+        """What tells units apart in the output."""
+        return [self.model, self.seed]
 
-def rows_of(unit: Unit) -> list[dict[str, Any]]:
+
+def rows_of(unit: Curve) -> list[dict[str, Any]]:
     """Trains and measures a unit."""
-    import torch
-
     from fieldwise.core.budget import Budget
-    from fieldwise.core.registry import resolve
     from fieldwise.core.store import KINDS, Store
     from fieldwise.data.store import Dataset
-    from fieldwise.models import MODELS as KNOWN
     from fieldwise.models.model import CTRModel
     from fieldwise.models.stored import StoredModel, stored, stored_bytes
     from fieldwise.searches import HAM
@@ -56,11 +50,9 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
     from fieldwise.searches.uniform import Uniform
     from fieldwise.train.evaluate import evaluate
     from fieldwise.train.stages import Retrain, pretrain, retrain
-    from fieldwise.train.task import Task
 
-    torch.set_num_threads(1)
     started, data = time.perf_counter(), Dataset.open(unit.dataset)
-    task = Task.of(data, resolve("model", KNOWN, unit.model)(), unit.seed, unit.device)  # type: ignore[arg-type]
+    task = unit.task(data)
     first = pretrain(task)
     full, task = first.model, task.starting_from(first)
     rows: list[dict[str, Any]] = []
@@ -110,38 +102,17 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
     return [{**row, "seconds": round(time.perf_counter() - started, 1)} for row in rows]
 
 
-def units(given: argparse.Namespace) -> Iterator[Unit]:
-    """The units that the output lacks, seed by seed."""
-    done = {(row["model"], row["seed"]) for row in read(given.out)}
-    for seed in range(given.seeds):
-        for model in given.models:
-            if (model, seed) not in done:
-                yield Unit(
-                    given.dataset,
-                    model,
-                    seed,
-                    given.device,
-                    tuple(given.fractions),
-                    tuple(given.methods),
-                    given.schedule,
-                )
-
-
 def main() -> None:
-    """Runs the missing units in parallel processes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Runs the missing units in parallel processes, seed by seed."""
+    parser = options(__doc__, seeds=10)
     parser.add_argument("dataset", type=Path)
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
-    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--fractions", nargs="+", type=float, default=FRACTIONS)
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--schedule", default="decay", choices=["decay", "constant"], help="of the retraining")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    parser.add_argument("--minutes", type=float, default=1e9, help="no unit starts after this time")
-    parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    for unit, rows, left in run(rows_of, units(given), given.out, given.jobs, given.minutes):
+    more = tuple(given.fractions), tuple(given.methods), given.schedule
+    units = [Curve(given.dataset, m, seed, given.device, *more) for seed in given.seeds for m in given.models]
+    for unit, rows, left in run_missing(rows_of, units, given, lambda row: [row["model"], row["seed"]]):
         print(f"{unit.model}, seed {unit.seed}: {rows[-1]['seconds']} s; {left} left", flush=True)
 
 

@@ -95,5 +95,20 @@ def test_units_append_their_rows_and_none_starts_after_the_end(tmp_path: Path, m
     assert resumable.read(out) == [{"square": 4}, {"square": 9}]
 
 
+def test_units_that_the_output_has_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    resumable = import_module("resumable")
+    out = tmp_path / "rows.jsonl"
+    out.write_text('{"unit": ["a", "fm", 1]}\n')
+    parser = resumable.options("", seeds=3)
+    assert parser.parse_args(["--out", str(out)]).seeds == range(3)
+    assert parser.parse_args(["--out", str(out), "--seeds", "2"]).seeds == range(2)
+    given = parser.parse_args(["--out", str(out), "--seeds", "1", "4"])
+    assert (given.seeds, given.models) == ([1, 4], resumable.MODELS)
+    units = [resumable.Unit(Path("runs", "a"), "fm", seed, "cpu") for seed in given.seeds]
+    monkeypatch.setattr(resumable, "run", lambda _, units, *more: (list(units), *more))
+    assert resumable.run_missing(squares, units, given) == (units[1:], out, 1, 1e9)
+
+
 def squares(number: int) -> list[dict[str, int]]:
     return [{"square": number * number}]
