@@ -103,7 +103,7 @@ TABLES: Final[dict[str, Callable[[Models], list[str]]]] = {"front": front, "stor
 
 def filled(text: str, models: Models) -> str:
     """Returns the text of the page with its tables made anew."""
-    return with_tables(text, {f"equal-{name}": make(models) for name, make in TABLES.items()})
+    return with_tables(text, lambda name: TABLES[name.removeprefix("equal-")](models))
 
 
 def main() -> None:

@@ -57,11 +57,11 @@ def filled(text: str, page: Page, data: Mapping[str, Evidence]) -> str:
     return _MADE.sub(made, text)
 
 
-def with_tables(text: str, tables: Mapping[str, Sequence[str]]) -> str:
-    """Returns the page's text with the lines of its tables, by name."""
+def with_tables(text: str, lines: Callable[[str], Sequence[str]]) -> str:
+    """Returns the page's text with the lines of each table or picture, made from its name."""
 
     def made(match: re.Match[str]) -> str:
-        return "\n".join([f"<!-- table {match['name']} -->", *tables[match["name"]], "<!-- end -->"])
+        return "\n".join([f"<!-- {match['kind']} {match['name']} -->", *lines(match["name"]), "<!-- end -->"])
 
     return _MADE.sub(made, text)
 

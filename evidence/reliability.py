@@ -1,18 +1,16 @@
 """Writes the tables of `docs/reliability.md` from fuzzer and kill results: `python -m evidence.reliability`."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from evidence.page import OPEN
+from evidence.page import OPEN, with_tables
 from fieldwise.core.files import write_text
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reliability.md"
 RESULTS: Final = ROOT / "benchmarks" / "results"
-_TABLE: Final = re.compile(r"<!-- table (?P<name>[a-z-]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def fuzz(found: dict[str, Any]) -> list[str]:
@@ -91,13 +89,12 @@ TABLES: Final[dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]]] = {
 def filled(text: str, results: Path = RESULTS) -> str:
     """Returns the page with all tables regenerated; tables without results are marked as such."""
 
-    def made(match: re.Match[str]) -> str:
-        file, make = TABLES[match["name"]]
+    def lines(name: str) -> list[str]:
+        file, make = TABLES[name]
         path = results / f"{file}.json"
-        lines = make(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else [OPEN]
-        return "\n".join([f"<!-- table {match['name']} -->", *lines, "<!-- end -->"])
+        return make(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else [OPEN]
 
-    return _TABLE.sub(made, text)
+    return with_tables(text, lines)
 
 
 def _row(*cells: object) -> str:

@@ -135,7 +135,7 @@ TABLES: Final[dict[str, Callable[[Cells], list[str]]]] = {
 
 def filled(text: str, cells: Cells) -> str:
     """Returns the text of the page with its tables made anew."""
-    return with_tables(text, {f"robust-{name}": make(cells) for name, make in TABLES.items()})
+    return with_tables(text, lambda name: TABLES[name.removeprefix("robust-")](cells))
 
 
 def _named(entrant: Entrant) -> str:

@@ -4,13 +4,12 @@ Reads what `benchmarks/stored_bytes.py` wrote to `benchmarks/results`, and write
 and the table of README.md. Parts whose results are missing are marked as such.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from evidence.page import OPEN
+from evidence.page import OPEN, with_tables
 from evidence.pictures import TITLES, fingerprint
 from evidence.stored_bytes_picture import draw
 from evidence.stored_bytes_rows import (
@@ -40,9 +39,6 @@ DRAWN: Final = ("movielens", "criteo")
 """Data of a picture."""
 QUARTER: Final = 0.25
 """Fraction of the numbers: 54,000 of the 215,097 in the tables of DCN-V2 on MovieLens-1M."""
-_MADE: Final = re.compile(
-    r"<!-- (?P<kind>table|picture) bytes-(?P<data>[a-z]+)(?P<name>(?:-[a-z]+)*) -->\n.*?<!-- end -->", re.DOTALL
-)
 
 
 def seeds(found: Models) -> list[str]:
@@ -155,14 +151,14 @@ TABLES: Final[dict[str, Callable[[Models], list[str]]]] = {
 def filled(text: str, results: Path, images: str) -> str:
     """Returns a page with its tables and links to pictures; those without results are marked as such."""
 
-    def made(match: re.Match[str]) -> str:
-        path, lines = results / DATA[match["data"]], [OPEN]
-        if path.exists():
-            picture = f"![Test AUC over stored bytes]({images}/bytes-{match['data']}.png)"
-            lines = [picture] if match["kind"] == "picture" else TABLES[match["name"][1:]](read(path))
-        return "\n".join([match[0].partition("\n")[0], *lines, "<!-- end -->"])
+    def lines(name: str) -> list[str]:
+        data, _, table = name.removeprefix("bytes-").partition("-")
+        path = results / DATA[data]
+        if not path.exists():
+            return [OPEN]
+        return TABLES[table](read(path)) if table else [f"![Test AUC over stored bytes]({images}/{name}.png)"]
 
-    return _MADE.sub(made, text)
+    return with_tables(text, lines)
 
 
 def main() -> None:
