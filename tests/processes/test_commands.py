@@ -9,6 +9,7 @@ import pytest
 
 from fieldwise.core.plain_files import read_json
 from fieldwise.data.store import Dataset
+from fieldwise.reports.run.profile import FOLDER
 from tests.command_line import cli
 from tests.processes.many import started
 from tests.processes.parts import RUN, files, in_place
@@ -29,6 +30,32 @@ def test_a_run_writes_what_one_process_writes(tmp_path: Path) -> None:
     again = cli("run", *RUN, "--out", tmp_path / "two")
     assert again.returncode == 0, again.stderr
     assert "pretrain, seed 0: already complete" in again.stdout
+
+
+def test_a_profiled_run_with_two_rates_and_the_best_type_for_its_bytes(tmp_path: Path) -> None:
+    few = [
+        "--set",
+        "search.name=magnitude",
+        "--set",
+        "data.rows=1000",
+        "--set",
+        "pretrain.batch=64",
+        "--set",
+        "retrain.batch=64",
+        "--set",
+        "pretrain.harmful=keep",
+    ]
+    few += ["--set", "pretrain.epochs=1", "--set", "model.width=4", "--device", "cpu", "--model", "fm"]
+    words = ["run", "--budget", "14% bytes auto", *few, "--profile", "--out", str(tmp_path)]
+    (code, out, err), *others = started(2, in_place, [words])
+    assert code == 0, err
+    assert out.count("Profile: ") == 1
+    assert others == [(0, "", "")], "only the first process prints"
+    traces = [path.name for path in (tmp_path / FOLDER).iterdir()]
+    assert len(traces) == 3
+    assert sum("at-rate-1" in name for name in traces) == 1, "two rates were to be tried"
+    (record,) = read_json(tmp_path / "record.json")
+    assert record["store"] == "int8"
 
 
 def test_settings_that_differ(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from fieldwise.core.errors import ElsewhereError, FieldwiseError, SettingsError
-from fieldwise.processes.ranks import Group, acting, reason
+from fieldwise.processes.failures import reason
+from fieldwise.processes.ranks import Group, acting
 
 TIMEOUT: Final = 300.0
 """Seconds without an answer after which a process is given up; the variable FIELDWISE_TIMEOUT sets another."""

@@ -1,6 +1,5 @@
 """What the processes of a training tell each other. With one process, nothing moves and nothing changes."""
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from torch.distributed.distributed_c10d import Store
 
 from fieldwise.core.errors import ElsewhereError, RunError, SettingsError
 from fieldwise.core.settings import differing
+from fieldwise.processes.failures import is_of_connection, reason
 
 T = TypeVar("T")
 FAILED: Final = "failed"
@@ -61,7 +61,7 @@ class Ranks:
         """Refuses processes that have been given other values than the first."""
 
     @contextmanager
-    def talking(self) -> Iterator[None]:
+    def talking(self, by: str = "") -> Iterator[None]:
         """A context for messages to other processes, of which there are none."""
         yield
 
@@ -98,12 +98,6 @@ def splitting(rows: int | None) -> Iterator[None]:
         yield
     finally:
         ranks.split_from = before
-
-
-def reason(error: BaseException) -> str:
-    """The first sentence of an error of torch, without the place in its source."""
-    line = re.sub(r"^\[[^]]*\]\s*", "", str(error).strip().split("\n")[0])
-    return line.split(". ")[0][:200]
 
 
 class _Only(Ranks):
@@ -221,11 +215,16 @@ class Group(Ranks):
                 )
 
     @contextmanager
-    def talking(self) -> Iterator[None]:
-        """Turns a failure of a connection into an error of a run."""
+    def talking(self, by: str = "") -> Iterator[None]:
+        """Turns a failure of a connection into an error of a run; `by` names a library that may fail otherwise."""
         try:
             yield
         except (RuntimeError, OSError, EOFError) as error:
+            if by and not is_of_connection(error):
+                raise RunError(
+                    f"{by} failed, and no connection: {type(error).__name__}, {reason(error)}. Install the version of "
+                    f"{by} that the documentation names, or run without it."
+                ) from error
             raise self._lost(reason(error)) from error
 
     def _lost(self, why: str) -> RunError | ElsewhereError:

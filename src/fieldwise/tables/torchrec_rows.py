@@ -52,7 +52,7 @@ class TorchRecRows:
         from torchrec import KeyedJaggedTensor
 
         self._lookup.read = lookup
-        with self._ranks.talking():
+        with self._ranks.talking("TorchRec"):
             features = KeyedJaggedTensor(keys=self._names, values=ids, lengths=counts.int())
             found = self._collection(features)
             return torch.cat([found[name].values() for name in self._names])
