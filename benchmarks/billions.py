@@ -64,7 +64,7 @@ class Measured:
     def read(cls, folder: Path = RESULTS) -> "Measured":
         """The rates of the committed results."""
         prepared = json.loads((folder / "prepare-45000000.json").read_text(encoding="utf-8"))
-        gpu: dict[str, Any] = json.loads((folder / "gpu.json").read_text(encoding="utf-8"))["results"]
+        gpu: dict[str, Any] = json.loads((folder / "gpu-none.json").read_text(encoding="utf-8"))["results"]
         steps = -(-590_856 // 2_048)  # of an epoch of MovieLens-1M's shape
         plain, replayed = gpu["movielens dcnv2, step by step"], gpu["movielens dcnv2"]
         return cls(

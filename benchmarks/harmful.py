@@ -5,8 +5,9 @@
 
 DATASET is a folder of `fieldwise prepare`. A unit is one dataset, model and seed. It pretrains with all fields and
 hides each field of many ids; if one is suspected, it pretrains again as a run does by default, which leaves out what is
-harmful. Both models are tested. `--rows` takes that many evenly spaced training rows. Each unit appends a line to the
-output when it ends; the same command skips what is there, and prints the table.
+harmful. Both models are tested; with `--columns`, also the result of the default search and retraining. `--rows` takes
+that many evenly spaced training rows. Each unit appends a line to the output when it ends; the same command skips what
+is there, and prints the table.
 """
 
 import time
@@ -17,7 +18,7 @@ from typing import Any, Final
 from resumable import Unit, options, read, run_missing
 
 HEADS: Final = ("dataset", "rows", "model", "seed", "hiding costs on train / valid rows", "suspected", "left out",
-                "valid AUC", "without", "test AUC", "without")  # fmt: skip
+                "valid AUC", "without", "test AUC", "without", "compact")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Check(Unit):
     """One dataset, model and seed."""
 
     rows: int | None
+    columns: int | None
 
     @property
     def key(self) -> list[Any]:
@@ -35,10 +37,14 @@ class Check(Unit):
 
 def measured(unit: Check) -> list[dict[str, Any]]:
     """Trains and tests the models of a unit; returns one row."""
+    from fieldwise.core.budget import Budget
+    from fieldwise.core.registry import resolve
     from fieldwise.data.store import Dataset
+    from fieldwise.searches import DEFAULT, SEARCHES
+    from fieldwise.searches.search import search
     from fieldwise.train import harmful
     from fieldwise.train.evaluate import evaluate
-    from fieldwise.train.stages import Pretrain, pretrain
+    from fieldwise.train.stages import Pretrain, pretrain, retrain
     from fieldwise.train.task import Task
 
     started, data = time.perf_counter(), Dataset.open(unit.dataset)
@@ -57,11 +63,17 @@ def measured(unit: Check) -> list[dict[str, Any]]:
         "test": evaluate(full.model, data.test).auc,
         "check_share": check / full.seconds,
     }
+    kept = full
     if suspected:
         kept = pretrain(task)
         found["harms"] = [harm.to_json() for harm in kept.harms]
         found["test_without"] = evaluate(kept.model, data.test).auc
         found["share"] = kept.seconds / full.seconds
+    if unit.columns:
+        task = task.starting_from(kept)
+        small = search(task, resolve("search", SEARCHES, DEFAULT)(), Budget.columns(unit.columns))
+        found["columns"] = unit.columns
+        found["test_compact"] = evaluate(retrain(task, small.model).model, data.test).auc
     return [{**found, "seconds": time.perf_counter() - started}]
 
 
@@ -80,6 +92,7 @@ def row(found: dict[str, Any]) -> list[str]:
         without,
         f"{found['test']:.4f}",
         f"{found['test_without']:.4f}" if left else "",
+        f"{found['test_compact']:.4f}" if "test_compact" in found else "",
     ]
 
 
@@ -88,9 +101,13 @@ def main() -> None:
     parser = options(__doc__, seeds=3, models=("deepfm", "dcnv2"))
     parser.add_argument("datasets", type=Path, nargs="+")
     parser.add_argument("--rows", type=int)
+    parser.add_argument("--columns", type=int, help="budget of a search and a retraining, which are tested too")
     given = parser.parse_args()
     units = [
-        Check(d, m, s, given.device, given.rows) for s in given.seeds for m in given.models for d in given.datasets
+        Check(d, m, s, given.device, given.rows, given.columns)
+        for s in given.seeds
+        for m in given.models
+        for d in given.datasets
     ]
     for _, rows, _ in run_missing(measured, units, given):
         print(" | ".join(row(rows[0])), f"| {rows[0]['seconds']:.0f} s", flush=True)

@@ -1,6 +1,7 @@
 """Writes the tables of searches over several datasets: `python -m evidence.robust`.
 
-Reads what `benchmarks/robust.py` wrote to `benchmarks/results/robust.jsonl`, and writes `docs/results/robust.md`.
+Reads what `benchmarks/robust.py` wrote to `benchmarks/results/robust.jsonl`, and for other searches than the default to
+`robust-searches.jsonl`; writes `docs/results/robust.md`.
 """
 
 import json
@@ -18,6 +19,7 @@ from fieldwise.reports.run.markdown import markdown_table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results" / "robust.jsonl"
+SEARCHES: Final = RESULTS.with_name("robust-searches.jsonl")
 PAGE: Final = ROOT / "docs" / "results" / "robust.md"
 TIERS: Final = "-tiers"
 """Ends the name of a dataset with tiers."""
@@ -35,10 +37,10 @@ Cell = tuple[str, str, float]
 Cells = dict[Cell, dict[Entrant, dict[int, dict[str, Any]]]]
 
 
-def read(path: Path) -> Cells:
+def read(*paths: Path) -> Cells:
     """Returns the rows by cell, entrant and seed."""
     cells: Cells = defaultdict(lambda: defaultdict(dict))
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in (line for path in paths for line in path.read_text(encoding="utf-8").splitlines()):
         row = json.loads(line)
         data, model, seed = row["unit"]
         if row["method"] != "full":
@@ -126,6 +128,26 @@ def grid(cells: Cells) -> list[str]:
     return markdown_table(heads, body)
 
 
+def searches(cells: Cells) -> list[str]:
+    """Tabulates every search on rows with tiers and `uniform` in the cells that all of them have, best first."""
+    entrants = {entrant for cell in cells.values() for entrant in cell if entrant[2]}
+    shared = {cell: found for cell, found in cells.items() if entrants <= found.keys()}
+    body = []
+    for entrant in (*entrants, BASELINE, SAME):
+        above, beyond = (
+            [fmean(gaps) for found in shared.values() if (gaps := differences(found, entrant, other))]
+            for other in (BASELINE, DEFAULT)
+        )
+        costs = [row["cost"] for found in shared.values() for row in found[entrant].values()]
+        body.append((
+            fmean(above), _named(entrant), f"{fmean(above):+.4f}", f"{sum(gap > 0 for gap in above)} of {len(above)}",
+            f"{min(above):+.4f}", f"{fmean(beyond):+.4f}", f"{sum(gap > 0 for gap in beyond)} of {len(beyond)}",
+            f"{fmean(costs):.2f}",
+        ))  # fmt: skip
+    heads = ("search", "less uniform", "cells above it", "worst cell", "less the default", "cells above it", "cost")
+    return markdown_table(heads, [row[1:] for row in sorted(body, reverse=True)])
+
+
 TABLES: Final[dict[str, Callable[[Cells], list[str]]]] = {
     "means": means,
     "datasets": by_dataset,
@@ -133,9 +155,10 @@ TABLES: Final[dict[str, Callable[[Cells], list[str]]]] = {
 }
 
 
-def filled(text: str, cells: Cells) -> str:
-    """Returns the text of the page with its tables made anew."""
-    return with_tables(text, lambda name: TABLES[name.removeprefix("robust-")](cells))
+def filled(text: str, cells: Cells, others: Cells) -> str:
+    """Returns the text of the page with its tables made anew; `others` has other searches too."""
+    tables = {f"robust-{name}": make(cells) for name, make in TABLES.items()}
+    return with_tables(text, {**tables, "robust-searches": searches(others)}.__getitem__)
 
 
 def _named(entrant: Entrant) -> str:
@@ -145,7 +168,7 @@ def _named(entrant: Entrant) -> str:
 
 def main() -> None:
     """Writes the page."""
-    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), read(RESULTS)))
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), read(RESULTS), read(RESULTS, SEARCHES)))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.robust import PAGE, RESULTS, by_dataset, filled, grid, means, read
+from evidence.robust import PAGE, RESULTS, SEARCHES, by_dataset, filled, grid, means, read, searches
 
 
 @pytest.fixture
@@ -65,4 +65,20 @@ def test_every_cell_of_the_default_is_shown(rows: Path) -> None:
 def test_the_page_on_disk_agrees_with_the_results() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert "<!-- table robust-grid -->" in text
-    assert filled(text, read(RESULTS)) == text, "run: python -m evidence.robust"
+    assert filled(text, read(RESULTS), read(RESULTS, SEARCHES)) == text, "run: python -m evidence.robust"
+
+
+def test_searches_are_compared_in_cells_that_all_have(rows: Path) -> None:
+    with rows.open("a") as file:
+        for seed in (0, 1):
+            unit = ["a-tiers", "fm", seed]
+            row = {"unit": unit, "method": "ham", "schedule": "decay", "fraction": 0.125, "auc": 0.705, "cost": 0.8}
+            file.write(json.dumps(row) + "\n")
+            row |= {"unit": ["a", "fm", seed], "method": "uniform", "auc": 0.69 + seed / 100, "cost": 0.3}
+            file.write(json.dumps(row) + "\n")
+    assert searches(read(rows))[2:] == [
+        "| **elimination, decay, tiers** (default) | +0.0150 | 1 of 1 | +0.0150 | +0.0000 | 0 of 1 | 0.50 |",
+        "| uniform, constant | +0.0000 | 0 of 1 | +0.0000 | -0.0150 | 0 of 1 | 4.33 |",
+        "| ham, decay, tiers | -0.0000 | 0 of 1 | -0.0000 | -0.0150 | 0 of 1 | 0.80 |",
+        "| uniform, decay | -0.0100 | 0 of 1 | -0.0100 | -0.0250 | 0 of 1 | 0.30 |",
+    ]

@@ -122,6 +122,21 @@ def test_a_training_without_a_useful_field_ends_early(monkeypatch: pytest.Monkey
     assert [(harm.field, harm.left_out) for harm in found.harms] == [("kind", False)], "an innocent suspect is the last"
 
 
+def test_a_training_without_a_field_goes_on_while_it_gains(kept: Trained[Any]) -> None:
+    full = [epoch.model_copy(update={"auc": auc}) for epoch, auc in zip(kept.history, (0.5, 0.7, 0.69), strict=False)]
+    ended = []
+
+    def train(_model: CTRModel, hopeless: Any, _place: int) -> list[Any]:
+        slow = [epoch.model_copy(update={"auc": auc}) for epoch, auc in zip(full, (0.5, 0.6, 0.65), strict=True)]
+        worse = [*slow[:2], slow[2].model_copy(update={"auc": 0.55})]
+        ended.extend([hopeless(slow[:2]), hopeless(slow), hopeless(worse)])
+        return slow
+
+    now = harmful.Settled(kept.model, full)
+    harmful._try(memorized_task(), now, _harm("time").model_copy(update={"left_out": True}), train, 1)
+    assert ended == [False, False, True]
+
+
 def test_hiding_a_field_of_several_values_leaves_one_unknown_value() -> None:
     rows = split(50, 1)
     hidden = harmful.hide(rows, SCHEMA, SCHEMA.names[:1])

@@ -31,7 +31,7 @@ ROWS: Final = 50_000
 """Maximum rows of each split on which fields are hidden."""
 IDS: Final = 100
 """A field with fewer ids cannot memorize rows."""
-RATIO: Final = 4
+RATIO: Final = 3.5
 """Hiding a suspect costs at least this many times as much AUC on training rows as on validation rows,"""
 CLEAR: Final = 0.01
 """and this much AUC more,"""
@@ -110,8 +110,8 @@ def _try(task: Task, now: Settled, harm: Harm, train: Train, place: int) -> tupl
     """
     best = max(epoch.auc for epoch in now.history)
 
-    def hopeless(history: list[Epoch]) -> bool:  # not earlier: a model without the field may learn more slowly
-        return len(history) >= len(now.history) and max(epoch.auc for epoch in history) <= best
+    def hopeless(history: list[Epoch]) -> bool:  # not while it gains: a model without the field may learn more slowly
+        return len(history) >= len(now.history) and history[-1].auc < max(epoch.auc for epoch in history) <= best
 
     out = [one for one in (*now.harms, harm) if one.left_out]
     first_order = [one for one in out if one.first_order]

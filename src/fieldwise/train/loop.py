@@ -72,6 +72,7 @@ def _fit(
         kept = Checkpoints(folder, model, work.optimizer, task.torch_device) if folder else None
         history = _resume(model, work.optimizer, plan, folder, kept)
         best: Tensors = {}
+        buffers = _buffers(model)
         while len(history) <= settings.epochs and not plan.stop(history):
             started, number = time.perf_counter(), len(history)
             loss = None
@@ -79,7 +80,7 @@ def _fit(
                 with randomness(task.seed, plan.stage, number, plan.place, own=True):
                     loss = work.epoch(number)
             state = _state(model, work.optimizer, plan)
-            diverged.check_tensors({name: t for name, t in state.items() if name not in _buffers(model)}, number)
+            diverged.check_tensors({name: t for name, t in state.items() if name not in buffers}, number)
             try:
                 metrics = plan.evaluate()
             except TrainingError as error:
