@@ -84,12 +84,11 @@ class PackedEmbedding(nn.Module):
         return self._read(ids.to(bases.dtype) * self.get_buffer("strides") + bases, self._scales(ids))
 
     def _read(self, numbers: Tensor, scales: Tensor) -> Tensor:
-        """Numbers at these addresses, scaled. Floats are split, because ONNX lacks shifts and is slow at masks."""
+        """Numbers at these addresses, scaled."""
         stored = self.get_buffer("numbers")
         in_high = numbers >= len(stored)
-        bytes_ = _taken(stored, torch.where(in_high, numbers - len(stored), numbers)).float()
-        high = (bytes_ / 16).floor()
-        return (torch.where(in_high, high, bytes_ - 16 * high) - ZERO) * scales
+        bytes_ = _taken(stored, torch.where(in_high, numbers - len(stored), numbers))
+        return _halves(bytes_, in_high) * scales
 
     def _scales(self, ids: Tensor) -> Tensor:
         """The scale of each number: (numbers,), or (B, numbers) with scales of rows."""
@@ -140,6 +139,15 @@ class PackedEmbedding(nn.Module):
 def _taken(stored: Tensor, places: Tensor) -> Tensor:
     """Single numbers of stored (N,); `gather`, because ONNX Runtime's lookup of rows is slow for rows of one number."""
     return stored.gather(0, places.long().flatten()).view(places.shape)
+
+
+def _halves(bytes_: Tensor, in_high: Tensor) -> Tensor:
+    """The number in the high or the low half of each byte."""
+    if torch.compiler.is_exporting():  # ONNX lacks shifts and is slow at masks, so floats are split
+        high = (bytes_.float() / 16).floor()
+        return torch.where(in_high, high, bytes_.float() - 16 * high) - ZERO
+    shift = in_high.view(torch.uint8) << 2
+    return ((bytes_ >> shift) & 15).view(torch.int8) - ZERO
 
 
 def _mean(values: Tensor, there: Tensor, size: tuple[int, int]) -> Tensor:
