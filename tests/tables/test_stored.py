@@ -92,6 +92,16 @@ def test_stored_tables_give_the_rounded_values(store: str) -> None:
     torch.testing.assert_close(found(ids), rounding(ids), atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("store", ["int4", "int4 row"])
+@pytest.mark.parametrize("widths", [(3, 3, 3), (3, 2, 3), (1, 1, 1), (3, 0, 3)])
+def test_a_row_of_int4_is_that_of_its_tables_whether_widths_are_equal_or_not(
+    store: str, widths: tuple[int, ...]
+) -> None:
+    found = filled(store, embedding(Layout(Schema.of(a=9, b=4, c=6), widths)))
+    ids = torch.stack([torch.arange(12, dtype=torch.int32) % count for count in (9, 4, 6)], 1)
+    assert torch.equal(found(ids), torch.cat([found.table(j)[ids[:, j]] for j in range(3) if widths[j]], 1))
+
+
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("widths", [(5, 2, 5, 1, 0), (1, 1, 1, 1, 1), (4, 2, 4, 4, 3), (0, 0, 0, 3, 0)])
 def test_sizes_are_exact(store: str, widths: tuple[int, ...]) -> None:

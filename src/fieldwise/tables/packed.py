@@ -38,6 +38,9 @@ class PackedEmbedding(nn.Module):
             rows = sum(layout.schema.cardinalities[j] for j in self._by_row)
             self.register_buffer("row_scales", torch.empty(rows, dtype=torch.float16))
         self._pooled = any(layout.schema.lengths[j] > 1 for j in self._live)
+        widths = set(layout.widths)
+        self._same = widths.pop() if len(widths) == 1 and not self._pooled else 0
+        """The width of every field, if they have one; else 0."""
         self._register_places()
 
     def _register_places(self) -> None:
@@ -70,7 +73,10 @@ class PackedEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The concatenated embedding (B, S) of ids (B, places)."""
-        own = ids[:, self.get_buffer("places")]  # (B, numbers)
+        if self._same and not torch.compiler.is_exporting():
+            own = ids.unsqueeze(2).expand(-1, -1, self._same).flatten(1)  # quicker than to index columns
+        else:
+            own = ids[:, self.get_buffer("places")]  # (B, numbers)
         if not self._pooled:
             return self._values(own)
         there, sizes = own != PADDING, [length * width for length, width in self._sizes]
@@ -137,8 +143,10 @@ class PackedEmbedding(nn.Module):
 
 
 def _taken(stored: Tensor, places: Tensor) -> Tensor:
-    """Single numbers of stored (N,); `gather`, because ONNX Runtime's lookup of rows is slow for rows of one number."""
-    return stored.gather(0, places.long().flatten()).view(places.shape)
+    """Single numbers of stored (N,)."""
+    if torch.compiler.is_exporting():  # ONNX Runtime's lookup of rows is slow for rows of one number
+        return stored.gather(0, places.long().flatten()).view(places.shape)
+    return stored.index_select(0, places.flatten()).view(places.shape)
 
 
 def _halves(bytes_: Tensor, in_high: Tensor) -> Tensor:
