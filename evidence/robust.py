@@ -144,7 +144,10 @@ def searches(cells: Cells) -> list[str]:
             f"{min(above):+.4f}", f"{fmean(beyond):+.4f}", f"{sum(gap > 0 for gap in beyond)} of {len(beyond)}",
             f"{fmean(costs):.2f}",
         ))  # fmt: skip
-    heads = ("search", "less uniform", "cells above it", "worst cell", "less the default", "cells above it", "cost")
+    heads = (
+        "search", "difference to uniform", "cells above uniform", "worst cell", "difference to the default",
+        "cells above the default", "cost after pretraining",
+    )  # fmt: skip
     return markdown_table(heads, [row[1:] for row in sorted(body, reverse=True)])
 
 

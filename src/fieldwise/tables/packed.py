@@ -152,8 +152,9 @@ def _taken(stored: Tensor, places: Tensor) -> Tensor:
 def _halves(bytes_: Tensor, in_high: Tensor) -> Tensor:
     """The number in the high or the low half of each byte."""
     if torch.compiler.is_exporting():  # ONNX lacks shifts and is slow at masks, so floats are split
-        high = (bytes_.float() / 16).floor()
-        return torch.where(in_high, high, bytes_.float() - 16 * high) - ZERO
+        floats = bytes_.float()
+        high = (floats / 16).floor()
+        return torch.where(in_high, high, floats - 16 * high) - ZERO
     shift = in_high.view(torch.uint8) << 2
     return ((bytes_ >> shift) & 15).view(torch.int8) - ZERO
 
