@@ -166,6 +166,9 @@ def test_batches_cover_every_row_once(planted: Dataset) -> None:
     shuffled = torch.cat([b.ids for b in batches.shuffled(100)])
     assert not torch.equal(shuffled, torch.cat([b.ids for b in ordered]))
     assert sorted(map(tuple, shuffled.tolist())) == sorted(map(tuple, planted.valid.ids[:].tolist()))
+    orders = torch.stack([torch.arange(len(batches)), torch.arange(len(batches)).flip(0)])
+    for batch, order in zip(batches.endless(len(batches), orders), orders, strict=False):
+        assert torch.equal(batch.ids, torch.from_numpy(planted.valid.ids)[order])
     endless = batches.endless(100)
     seen = sum(len(next(endless).labels) for _ in range(2 * len(ordered)))
     assert seen == 2 * len(batches)

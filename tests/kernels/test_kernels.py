@@ -6,11 +6,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout, Schema
+from fieldwise.gates.ham import HAMGate
 from fieldwise.kernels.available import VARIABLE, can_run
 from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.searches.trace import Trace
 from fieldwise.tables.fused_adam import FusedAdam, ReadRows, WholeTables
 from fieldwise.tables.rate import Rate
+from tests.trainings import same
 
 GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not can_run(GPU), reason="needs a CUDA device and Triton")]
@@ -90,6 +94,36 @@ def test_rows_at_places(numbers: Tensor, width: int) -> None:
 
     weights = torch.randn(ROWS, width, device=GPU)
     assert torch.equal(tables.gather(weights, numbers), weights[numbers.long()])
+
+
+@pytest.mark.parametrize(("batch", "width"), [(1, 1), (300, 67), (513, 64), (5000, 130)])
+def test_products_of_columns(batch: int, width: int) -> None:
+    from fieldwise.kernels import columns
+
+    torch.manual_seed(0)
+    a, b = torch.randn(2, batch, width, device=GPU)
+    close(columns.dots(a, b), (a.double() * b.double()).sum(0), 1e-5)
+    parts = torch.randn(3, batch, width, device=GPU)
+    close(columns.totals(parts), parts.double().sum(1), 1e-5)
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_steps_of_a_hard_gate_and_their_trace(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    layout = Layout(Schema.of(a=3000, b=60), (1100, 20))
+    costs, grads = torch.randint(1, 900, (1120 + more,), device=GPU), torch.randn(30, 1120 + more, device=GPU)
+    found = []
+    for kernels in ("tables", "none"):
+        monkeypatch.setenv(VARIABLE, kernels)
+        gate = HAMGate(eta=0.01).build(costs, int(costs.sum()) // 4)
+        trace = Trace.over(Mask.all(layout), gate.limit, 4, len(grads), GPU)
+        for grad in grads:
+            before = gate.live()
+            gate.step(grad)
+            trace.record(gate, before, gate.live())
+        found.append({**trace.tensors(), "alpha": gate.alpha})
+    assert same(*found)
+    assert found[0]["reactivated"].sum() > 0
 
 
 @pytest.mark.parametrize("layers", [1, 3])

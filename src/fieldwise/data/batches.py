@@ -67,8 +67,10 @@ class Batches:
                 index = index[own.start : own.stop]
             yield self._batch(self._taken(index), self._labels.index_select(0, index), total)
 
-    def endless(self, size: int) -> Iterator[Batch]:
-        """Yields shuffled batches forever, reshuffling every epoch."""
+    def endless(self, size: int, orders: Tensor | None = None) -> Iterator[Batch]:
+        """Yields shuffled batches forever, reshuffling every epoch; in these orders (n, rows) first, if given."""
+        for order in () if orders is None else orders.to(self._labels.device):
+            yield from self.shuffled(size, order)
         while True:
             yield from self.shuffled(size)
 

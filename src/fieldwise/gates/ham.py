@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fieldwise.gates.gate import Gate, GateSettings
+from fieldwise.kernels.available import has_kernels
 
 
 class HAMGate(GateSettings):
@@ -39,6 +40,7 @@ class HardGate(Gate):
     def __init__(self, settings: HAMGate, costs: Tensor, limit: int) -> None:
         super().__init__(settings.epsilon, costs, limit)
         self._eta, self._mu = settings.eta, settings.mu
+        self._sizes = torch.tensor([self._eta, self._mu], dtype=torch.float64, device=costs.device)
 
     def draw(self) -> Tensor:
         """Ones where alpha is above zero."""
@@ -46,8 +48,17 @@ class HardGate(Gate):
 
     def step(self, grad: Tensor) -> None:
         """The straight-through step, the same for live and masked columns."""
+        if has_kernels(self.alpha.device):
+            from fieldwise.kernels.gates import hard_step
+
+            hard_step(self.alpha, grad, self.costs, self._sizes, self.limit)
+            return
         penalty = torch.sign((self.costs * (self.alpha > 0)).sum() - self.limit).double()
         self.alpha.copy_(self.alpha - self._eta * grad.double() - self._mu * penalty)
+
+    def live(self) -> Tensor:
+        """Columns whose alpha is above 0, (S,) bool."""
+        return self.alpha > 0
 
     def settled(self, mask: Tensor) -> Tensor:
         """The selected mask: HAM evaluates the model that it selects."""

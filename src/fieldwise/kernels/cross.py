@@ -47,8 +47,8 @@ def _backward(
     column = tl.arange(0, WIDTH)
     inside = column < width
     by = tl.load(w + column, mask=inside, other=0.0)[None, :]
-    sum_w = tl.zeros((WIDTH,), tl.float32)
-    sum_bias = tl.zeros((WIDTH,), tl.float32)
+    sum_w = tl.zeros((ROWS, WIDTH), tl.float32)
+    sum_bias = tl.zeros((ROWS, WIDTH), tl.float32)
     for k in range(REPEAT):
         row = (tl.program_id(0) * REPEAT + k) * ROWS + tl.arange(0, ROWS)
         there = (row < batch)[:, None] & inside[None, :]
@@ -67,13 +67,13 @@ def _backward(
         own = (grad * by_v).to(of_h.dtype.element_ty)
         tl.store(of_h + at_h, own, mask=there)
         if SUMS:
-            sum_bias += tl.sum(own.to(tl.float32), 0)
+            sum_bias += own.to(tl.float32)
             if LAST:
-                sum_w += tl.sum(given * (tl.load(x + at, mask=there, other=0.0).to(tl.float32) + by_v * by_h), 0)
+                sum_w += given * (tl.load(x + at, mask=there, other=0.0).to(tl.float32) + by_v * by_h)
     if SUMS:
-        tl.store(of_bias + tl.program_id(0) * width + column, sum_bias, mask=inside)
+        tl.store(of_bias + tl.program_id(0) * width + column, tl.sum(sum_bias, 0), mask=inside)
         if LAST:
-            tl.store(of_w + tl.program_id(0) * width + column, sum_w, mask=inside)
+            tl.store(of_w + tl.program_id(0) * width + column, tl.sum(sum_w, 0), mask=inside)
 
 
 @triton.jit
@@ -111,21 +111,24 @@ def last(x: Tensor, v: Tensor, h: Tensor, w: Tensor) -> Tensor:
     return dots
 
 
+def programs(v: Tensor) -> int:
+    """Programs of the backward pass, each of which has sums of its own."""
+    return int(triton.cdiv(len(v), _tiles(v.shape[1])["ROWS"] * REPEAT))
+
+
 def backward(
     grads: Tensor, w: Tensor, more: Tensor | None, x: Tensor, v: Tensor, h: Tensor, of_v: Tensor, of_h: Tensor,
-    sums: bool,
-) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
-    """Fills the gradient of h, adds that of v, and returns those of w, for the last layer, and of the bias."""
-    tiles = _tiles(v.shape[1])
-    programs = triton.cdiv(len(v), tiles["ROWS"] * REPEAT)
-    by_program = v.new_empty(2, programs, v.shape[1]) if sums else v[None]
-    _backward[(programs,)](
-        grads, w, v if more is None else more, x, v, h, of_v, of_h, by_program[0], by_program[-1], *v.shape,
-        h.stride(0), LAST=more is None, SUMS=sums, REPEAT=REPEAT, **tiles,
+    sums: tuple[Tensor, Tensor] | None,
+) -> None:  # fmt: skip
+    """Fills the gradient of h and adds that of v.
+
+    Without `more` this is the last layer. `sums` get those of w, for the last layer, and of the bias, by program.
+    """
+    of_w, of_bias = sums or (v, v)
+    _backward[(programs(v),)](
+        grads, w, v if more is None else more, x, v, h, of_v, of_h, of_w, of_bias, *v.shape, h.stride(0),
+        LAST=more is None, SUMS=sums is not None, REPEAT=REPEAT, **_tiles(v.shape[1]),
     )  # fmt: skip
-    if not sums:
-        return None, None
-    return (by_program[0].sum(0) if more is None else None), by_program[1].sum(0)
 
 
 def finish(grads: Tensor, w: Tensor, more: Tensor, of_v: Tensor) -> None:

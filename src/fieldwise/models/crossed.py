@@ -12,7 +12,7 @@ from fieldwise.kernels.available import has_all_kernels
 
 WIDEST: Final = 4096
 """Most columns that the kernels take."""
-CHUNKS: Final = 4
+CHUNKS: Final = 8
 """Parts of a batch whose gradients of a weight are computed side by side."""
 
 
@@ -114,23 +114,28 @@ class _Rest(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """(B,) to (B, S + hidden) and the weights."""
         from fieldwise.kernels import cross
+        from fieldwise.kernels.columns import totals
 
         v, out, first, *saved = ctx.saved_tensors
         given, partial, train = grads[0].float().contiguous(), ctx.partial, ctx.needs_input_grad[2]
         layers = [(v, first, None), *zip(saved[::3], saved[1::3], saved[2::3], strict=True)]
-        of_v, more, of_out = torch.empty_like(v), None, None
-        found: list[Tensor | None] = []
-        for x, h, weight in reversed(layers):
-            of_h = torch.empty_like(h)
-            of_w, bias = cross.backward(given, out, more, x, v, h, of_v, of_h, train)
-            of_out = of_w if more is None else of_out
+        sums = v.new_empty(len(layers) + 1, cross.programs(v), v.shape[1]) if train else None
+        of_v, more = torch.empty_like(v), None
+        of_weights: list[Tensor] = []
+        for place in reversed(range(len(layers))):
+            x, h, weight = layers[place]
+            of_h, own = torch.empty_like(h), None if sums is None else (sums[-1], sums[place])
+            cross.backward(given, out, more, x, v, h, of_v, of_h, own)
             if weight is None:
                 break
-            if train:
-                found = [_of_weight(of_h, x), bias, *found]
             more = of_h @ weight if more is None else more.addmm_(of_h, weight)
-        partial.grads, partial.out, partial.more, partial.of_v, partial.bias = given, out, more, of_v, bias
-        return of_h, None, of_out, None, *(found or [None] * (2 * len(layers) - 2))
+            of_weights = [_of_weight(of_h, x), *of_weights] if train else of_weights
+        partial.grads, partial.out, partial.more, partial.of_v = given, out, more, of_v
+        if sums is None:
+            return of_h, *[None] * (2 * len(layers) + 1)
+        partial.bias, *biases, of_out = totals(sums)
+        found = [gradient for both in zip(of_weights, biases, strict=True) for gradient in both]
+        return of_h, None, of_out, None, *found
 
 
 def _of_weight(of_h: Tensor, x: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from fieldwise.core.records import Size
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.settings import Settings
 from fieldwise.models.fields import needed_fields
+from fieldwise.models.gating import times_gate
 from fieldwise.tables.embedding import FieldEmbedding
 
 Slices = dict[str, dict[int, Tensor]]
@@ -158,7 +159,7 @@ class HeadModel(CTRModel):
         with torch.no_grad():
             columns = self.columns(ids, len(gate))
         with constant(self.head):
-            return self.of_columns(ids, columns * gate)
+            return self.of_columns(ids, times_gate(columns, gate))
 
     def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor], count: int | None = None) -> Tensor:
         """Each row's derivative of the loss of the logits by every column's mask, (B, S) or (B, count)."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fieldwise.core.mask import Mask
 from fieldwise.gates.gate import Gate
+from fieldwise.kernels.available import has_kernels
 
 
 @dataclass
@@ -40,6 +41,12 @@ class Trace:
 
     def record(self, gate: Gate, before: Tensor, after: Tensor) -> None:
         """Append one step of the gate, with its live columns before and after."""
+        if has_kernels(before.device):
+            from fieldwise.kernels.gates import record
+
+            costs, now = gate.costs, gate.scores()
+            record(before, after, costs, now, self._counts, self._scores, self._at, self.every)
+            return
         counts = torch.stack([before.sum(), (gate.costs * before).sum(), (after & ~before).sum()])
         self._counts.index_copy_(0, self._at, counts.unsqueeze(0))
         place = self._at // self.every

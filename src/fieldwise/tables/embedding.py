@@ -170,7 +170,7 @@ class FieldEmbedding(FieldLookup):
 
     def read(self, rows: Tensor, width: int) -> Tensor:
         """Rows of the stacked table of one width, (B, n, width)."""
-        return self._found(rows, width).at_places()
+        return self.at(rows, width).at_places()
 
     def read_field(self, field: int, ids: Tensor) -> Tensor:
         """Rows of the table of one field, at ids (B,): (B, width)."""
@@ -179,9 +179,10 @@ class FieldEmbedding(FieldLookup):
 
     def find(self, ids: Tensor, width: int) -> Found:
         """Rows read by the fields of one width, if each has one place."""
-        return self._found(self.rows(ids, width), width)
+        return self.at(self.rows(ids, width), width)
 
-    def _found(self, rows: Tensor, width: int) -> Found:
+    def at(self, rows: Tensor, width: int) -> Found:
+        """Rows of the stacked table of one width, at row numbers (B, n)."""
         table, shards = self.tables[str(width)], self.shards.get(width)
         if shards and shards.apart:
             found = shards.read(rows, lambda own: self.reader(table, own))

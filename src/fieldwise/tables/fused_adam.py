@@ -8,7 +8,7 @@ captured.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -45,11 +45,25 @@ class FusedAdam(ABC):
         self._ends = torch.zeros(len(tables[0]), dtype=torch.int32, device=device)
         self._read: Tensor | None = None
         self._sorted: tuple[Tensor, Tensor] | None = None
+        self._early: tuple[Tensor, Tensor] | None = None
+        self._beside = Beside("tables", urgent=False)
         self._grads: list[Tensor | None] = [None] * len(tables)
 
     @abstractmethod
     def read(self, rows: Tensor, keep: bool, table: int = 0) -> Found:
         """Up-to-date rows (B, n) of one of the tables; with `keep`, the next step updates them."""
+
+    @torch.no_grad()
+    def prepare(self, rows: Callable[[], Tensor], ids: Tensor) -> None:
+        """Begin to sort the rows (B, n) that the next step updates, which follow from ids, beside what is before it."""
+        if self._early is None:
+            with self._beside(ids):
+                self._early = torch.sort(rows().flatten(), stable=True)
+
+    def _sort(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The places of the batch that is updated in the order of their rows, if these were not sorted before."""
+        early, self._early = self._early, None
+        return torch.sort(rows.flatten(), stable=True) if early is None else early
 
     def _found(self, rows: Tensor, table: int) -> Found:
         return Found(self._tables[table], Places(rows), sink=partial(self._add, table))
@@ -71,7 +85,9 @@ class FusedAdam(ABC):
     @torch.no_grad()
     def step(self) -> None:
         """Update rows by the gradients of the last backward pass."""
+        self._beside.join(*self._sorted or ())
         if self._sorted is None:
+            self._early = None
             return
         self._before()
         (rows, order), self._sorted, self._read = self._sorted, None, None
@@ -124,30 +140,26 @@ class WholeTables(FusedAdam):
     They do not wait for the model: in a captured graph, their update runs beside it.
     """
 
-    def __init__(self, tables: Sequence[nn.Parameter], rate: Rate) -> None:
-        super().__init__(tables, rate)
-        self._beside = Beside("tables")
-
     def read(self, rows: Tensor, keep: bool, table: int = 0) -> Found:
         """Rows (B, n) of one of the tables; with `keep`, the next step updates them."""
         if not (keep and torch.is_grad_enabled()):
             return Found(self._states[table][0], Places(rows))
         if not self._is_begun(rows):
             with self._beside(rows):
-                self._update_others(rows.flatten())
+                self._update_others(rows)
         return self._found(rows, table)
 
     @torch.no_grad()
     def _update_others(self, rows: Tensor) -> None:
         """Sorts the places by row, and updates all rows that have none."""
-        self._sorted = torch.sort(rows, stable=True)
+        self._sorted = self._sort(rows)
         self._kernels.find_ends(self._sorted[0], self._ends)
         self._tick()
         for state in self._states:
             self._kernels.idle(state, self._ends, self._rates, BETAS, EPSILON)
 
     def _before(self) -> None:
-        self._beside.join(*self._sorted or ())
+        """Nothing."""
 
     def _after(self, rows: Tensor) -> None:
         """Nothing."""
@@ -166,19 +178,19 @@ class ReadRows(FusedAdam):
     def read(self, rows: Tensor, keep: bool, table: int = 0) -> Found:
         """Up-to-date rows (B, n) of one of the tables; with `keep`, the next step updates them."""
         if not (keep and torch.is_grad_enabled()):
-            self._bring_up_to_date(rows)
+            self._bring_up_to_date(torch.sort(rows.flatten())[0])
             return Found(self._states[table][0], Places(rows))
         if not self._is_begun(rows):
-            self._sorted = self._bring_up_to_date(rows)
+            self._sorted = self._sort(rows)
+            self._beside.join(*self._sorted)
+            self._bring_up_to_date(self._sorted[0])
         return self._found(rows, table)
 
     @torch.no_grad()
-    def _bring_up_to_date(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Sorts the places by row, and applies what the rows missed."""
-        ascending, order = torch.sort(rows.flatten(), stable=True)
+    def _bring_up_to_date(self, ascending: Tensor) -> None:
+        """Applies what sorted rows missed."""
         self._catch_up(ascending)
         self._by_row.mark(self._lasts, self._ends, ascending, self._step, True)
-        return ascending, order
 
     def _catch_up(self, rows: Tensor | range) -> None:
         rate = (self._rate.top, self._rate.steps or 0, WARM)

@@ -47,8 +47,9 @@ def mapped_on_gpu(model: nn.Module) -> Forward:
         both = [(found, _gated(head.maps(fields), gate, fields, widths)) for found, fields in read]
         gates_all = gate is not None and len(gate) > columns
         if one and everywhere and not gates_all:
-            first = first_order.find(ids, 1) if first_order else None
-            return head.of_pairs(_pairs(*both[0], first))
+            (found, maps) = both[0]
+            first = first_order.at(found.places.numbers, 1) if first_order else None
+            return head.of_pairs(_pairs(found, maps, first))
         sums = [_mapped_sums(found, maps, head.common) for found, maps in both]
         logits = head.of_sums(torch.stack(sums).sum(0) if len(sums) > 1 else sums[0])
         if first_order is None:
@@ -63,7 +64,7 @@ def _gated(maps: Tensor, gate: Tensor | None, fields: list[int], widths: tuple[i
     """Maps of fields of equal width (fields, width, K) times the gate of their columns, which equals scaled columns."""
     if gate is None:
         return maps
-    of_fields = gate[: sum(widths)]
+    of_fields = gate if len(gate) == sum(widths) else gate[: sum(widths)]  # a slice has a backward pass
     if len(fields) == len(widths):
         return maps * of_fields.view(len(fields), -1, 1)
     parts = of_fields.split(widths)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, Literal
 
 import torch
@@ -108,6 +109,14 @@ class Optimizer:
             return large.read(rows, module.training, place)
 
         return reader
+
+    def prepare(self, ids: Tensor) -> None:
+        """Begin with what the next step needs to know of its batch (B, places), beside what comes before it."""
+        for module in self._modules:
+            for width in module.groups:
+                rows, _ = self._place.get(module.tables[str(width)], (None, 0))
+                if isinstance(rows, FusedAdam) and not module.is_pooled(width):
+                    rows.prepare(partial(module.rows, ids, width), ids)
 
     def forget(self) -> None:
         """Clear the gradients of the last step."""

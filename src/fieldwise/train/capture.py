@@ -9,6 +9,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from fieldwise.tables.beside import URGENT
+
 WARM_UP: Final = 3
 """Steps that run without capture first, so that all buffers exist."""
 
@@ -64,7 +66,7 @@ class Captured:
 @cache
 def _side_stream(device: int) -> torch.cuda.Stream:
     """The only side stream of a device: every stream with a matrix product keeps a workspace until the process ends."""
-    return torch.cuda.Stream(device)
+    return torch.cuda.Stream(device, priority=URGENT)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import math
 import time
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -122,11 +123,19 @@ class _Work:
         self._messages = current().talking if self.optimizer.shards() else nullcontext
         """A context for gradients of rows that other processes hold."""
         self._ahead: Ahead | None = None
-        if on_gpu and single:
-            self._ahead = Ahead(len(task.train), lambda epoch: seed_of(task.seed, plan.stage, epoch, plan.place))
         self._captured: Captured | None = None
         if plan.same_steps and self.optimizer.same_shapes and on_gpu and single:
             self._captured = Captured(lambda *parts: self._plain_step(*map(Batch, parts[::2], parts[1::2])))
+        if on_gpu and single:
+            seed = partial(seed_of, task.seed, plan.stage, place=plan.place)
+            self._ahead = Ahead(len(task.train), seed, *self._orders_of_valid())
+
+    def _orders_of_valid(self) -> tuple[int, int]:
+        """Validation rows, and how often an epoch shuffles them; 0 if steps may draw other numbers in between."""
+        if not (self._captured and self._plan.valid_step):
+            return 0, 0
+        rows = len(self._task.valid)
+        return rows, math.ceil(self._epoch_steps / math.ceil(rows / chosen(self._settings.batch)))
 
     def close(self) -> None:
         """Release the captured step, which refers to this object: a cycle would keep GPU memory until it is found."""
@@ -138,10 +147,10 @@ class _Work:
         self._model.train()
         steps = self._epoch_steps
         losses = torch.zeros(steps, device=task.torch_device)
-        valid = task.valid.endless(size)
         check, done = CHECK_EVERY[task.torch_device.type], 0
         with step_threads(self._model, size * task.schema.places), self.optimizer.reading():
-            order = self._ahead.order(number) if self._ahead else None
+            order, of_valid = self._ahead.orders(number) if self._ahead else (None, None)
+            valid = task.valid.endless(size, of_valid)
             for step, batch in enumerate(task.train.shuffled(size, order)):
                 if batch.rows < 2:
                     continue  # batch normalization needs two rows
@@ -178,6 +187,7 @@ class _Work:
         mixed = torch.autocast(device, torch.bfloat16, enabled=self._settings.precision == "bfloat16")
         if plan.valid_step:
             assert valid is not None
+            self.optimizer.prepare(batch.ids)
             with mixed, working_on(valid):
                 plan.valid_step(valid)
         if plan.before_step:
