@@ -12,8 +12,8 @@ from fieldwise.core.errors import SettingsError
 VARIABLE: Final = "FIELDWISE_KERNELS"
 """Environment variable that chooses the kernels."""
 CHOICES: Final = ("all", "tables", "none")
-"""all, the default: kernels for tables, the loss, and the heads of FM, DeepFM and DCN-V2; tables: those for tables, FM
-and the loss; none: PyTorch's operations everywhere."""
+"""all, the default: kernels for tables, the loss, and the heads of FM, DeepFM and DCN-V2; tables: those for tables, FM,
+gates and the loss; none: PyTorch's operations everywhere."""
 
 
 def has_kernels(device: torch.device) -> bool:
