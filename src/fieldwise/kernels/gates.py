@@ -35,7 +35,7 @@ def _hard_step(alpha, grad, costs, sizes, limit, count, BLOCK: tl.constexpr):
 
 @triton.jit
 def _record(before, after, costs, now, counts, scores, step, every, columns, count, BLOCK: tl.constexpr):
-    """Writes a row of counts, and at every so many steps a row of scores."""
+    """Writes a row of counts, and a row of scores if `every` divides the step."""
     done = tl.load(step)
     row = done // every
     live = tl.zeros((BLOCK,), tl.int64)

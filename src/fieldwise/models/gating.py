@@ -1,4 +1,4 @@
-"""Columns times a gate, for a step of the gate alone."""
+"""Columns times a gate, for a step that changes only the gate."""
 
 from typing import Any
 
