@@ -84,9 +84,10 @@ def test_slopes_are_each_rows_derivative_by_the_mask(build: Any) -> None:
     def loss(logits: Tensor) -> Tensor:
         return logits.square().sum()
 
-    found = model.slopes(ids, loss)
+    masks = torch.linspace(0, 1.5, model.layout.columns)
+    found = model.slopes(ids, loss, masks)
     for row in range(len(ids)):
-        gate = torch.ones(model.layout.columns, requires_grad=True)
+        gate = masks.clone().requires_grad_()
         (grad,) = torch.autograd.grad(loss(model(ids[row : row + 1], gate)), gate)
         assert torch.allclose(found[row], grad, atol=1e-4)
 

@@ -1,5 +1,7 @@
 """Elimination of columns, against slow references and cases by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,11 +10,10 @@ from torch.nn import functional
 from fieldwise.core.errors import TrainingError
 from fieldwise.core.schema import Schema
 from fieldwise.searches import elimination
-from fieldwise.searches.elimination import Elimination, expansion, groups_of, ranks
+from fieldwise.searches.elimination import Elimination, expansion, fields_of, groups_of, ranks
+from fieldwise.searches.elimination_order import Floats, Order
 from fieldwise.searches.search import search
 from fieldwise.train.task import Task
-
-Floats = elimination.Floats
 
 
 def drawn(columns: int, seed: int = 0) -> tuple[Floats, Floats]:
@@ -63,15 +64,62 @@ def test_of_two_equal_columns_one_is_kept() -> None:
     assert sorted(found[:2].tolist()) == [0, 2]
 
 
-def test_the_expansion_is_summed_row_by_row(start: Task) -> None:
+@pytest.mark.parametrize("stages", [[8.0], [14.0, 6.0, 1.0]])
+def test_a_quadratic_loss_has_one_order_however_often_it_is_expanded(stages: list[float]) -> None:
+    gradient, curvature = drawn(9)
+    costs, groups, fields = np.array([1, 1, 1, 5, 5, 5, 2, 2, 9]), [np.arange(9)], np.full(9, -1)
+    order = Order.of(costs, groups, fields, 1e-12, 1.0)
+    for down_to in (*stages, -1.0):
+        assert order.cost > down_to
+        order.eliminate(gradient + curvature @ (order.masks - 1), [curvature], down_to)
+        assert order.cost <= max(0, down_to)
+        assert not order.masks[~order.left].any()
+    assert order.ranks.tolist() == ranks(gradient, [curvature], costs, groups, 1e-12).tolist()
+
+
+def test_the_last_column_of_a_field_counts_more() -> None:
+    """Fields of three, two and one equal columns, and a first-order weight: only last columns have the factor."""
+    fields = np.array([0, 0, 0, 1, 1, 2, -1])
+    curvature, costs, groups = np.diag([1, 2, 3, 1.5, 2.5, 2.2, 2.9]), np.ones(7, dtype=np.int64), [np.arange(7)]
+    plain = ranks(np.zeros(7), [curvature], costs, groups, 1e-9, fields)
+    assert np.argsort(plain).tolist() == [0, 3, 1, 5, 4, 6, 2]
+    found = ranks(np.zeros(7), [curvature], costs, groups, 1e-9, fields, last=4.0)
+    assert np.argsort(found).tolist() == [0, 3, 1, 6, 5, 4, 2]
+
+
+@pytest.mark.parametrize(("stage", "passes"), [(0.0, 1), (0.5, 3), (0.7, 5)])
+def test_the_loss_is_expanded_until_the_budget_is_reached(
+    start: Task, stage: float, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = list[Floats]()
+
+    def counted(*args: Any) -> Any:
+        found.append(args[-1])
+        return expansion(*args)
+
+    monkeypatch.setattr(elimination, "expansion", counted)
+    mask = search(start, Elimination(stage=stage), "13%").mask
+    assert len(found) == passes
+    assert mask.columns
+    assert (found[0] == 1).all()
+    assert all((masks == 0).any() for masks in found[1:])
+
+
+def test_first_order_weights_have_no_factor(start: Task) -> None:
+    assert fields_of(start.layout, start.layout.columns + 2)[-3:].tolist() == [len(start.schema) - 1, -1, -1]
+
+
+@pytest.mark.parametrize("mask", [1.0, 0.4])
+def test_the_expansion_is_summed_row_by_row(start: Task, mask: float) -> None:
     model, count = start.starting_model().eval(), start.layout.columns
-    gradient, (curvature,) = expansion(model, start.valid, count, groups_of(start.layout))
+    at = np.linspace(0, mask, count) if mask < 1 else np.ones(count)
+    gradient, (curvature,) = expansion(model, start.valid, count, groups_of(start.layout), at)
     ids, labels = torch.from_numpy(start.valid_rows.ids), torch.from_numpy(start.valid_rows.labels).float()
     rows = []
     for row in range(len(labels)):
-        mask = torch.ones(count, requires_grad=True)
-        loss = functional.binary_cross_entropy_with_logits(model(ids[row : row + 1], mask), labels[row : row + 1])
-        rows.append(torch.autograd.grad(loss, mask)[0].double())
+        masks = torch.from_numpy(at).float().requires_grad_()
+        loss = functional.binary_cross_entropy_with_logits(model(ids[row : row + 1], masks), labels[row : row + 1])
+        rows.append(torch.autograd.grad(loss, masks)[0].double())
     slopes = torch.stack(rows).numpy()
     assert gradient == pytest.approx(slopes.mean(0), rel=1e-4, abs=1e-7)
     assert curvature == pytest.approx(slopes.T @ slopes / len(slopes), rel=1e-4, abs=1e-7)
@@ -91,7 +139,7 @@ def test_an_empty_column_goes_first(start: Task) -> None:
     with torch.no_grad():
         model.embedding.table(0)[:, 2] = 0
     groups = groups_of(start.layout)
-    gradient, curvature = expansion(model, start.valid, start.layout.columns, groups)
+    gradient, curvature = expansion(model, start.valid, start.layout.columns, groups, np.ones(start.layout.columns))
     found = ranks(gradient, curvature, np.ones(start.layout.columns, dtype=np.int64), groups, 1e-9)
     assert found[2] == 0
 

@@ -57,22 +57,25 @@ class FactoryModel(CTRModel):
         finally:
             gating.remove()
 
-    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor], count: int | None = None) -> Tensor:
-        """Each row's derivative of the loss of the logits by every column's mask, (B, S)."""
-        leaves: list[tuple[Site, Tensor]] = []
+    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor], masks: Tensor) -> Tensor:
+        """Each row's derivative of the loss of the logits by every column's mask, at these masks (S,); (B, S)."""
+        leaves: list[tuple[Site, Tensor, Tensor]] = []
+        parts = masks.split(self.layout.widths)
 
         def change(site: Site, output: Tensor) -> Tensor:
-            leaves.append((site, output.detach().requires_grad_()))
-            return leaves[-1][1]
+            output = output.detach()
+            leaf = (output * site.cut(parts).to(output.device, output.dtype)).requires_grad_()
+            leaves.append((site, output, leaf))
+            return leaf
 
         with torch.enable_grad():
             value = loss(self._changed(ids, change))
-            grads = torch.autograd.grad(value, [leaf for _, leaf in leaves], allow_unused=True)
+            grads = torch.autograd.grad(value, [leaf for _, _, leaf in leaves], allow_unused=True)
         widths = self.layout.widths
         found = [ids.new_zeros(len(ids), width, dtype=value.dtype) for width in widths]
-        for (site, leaf), grad in zip(leaves, grads, strict=True):
+        for (site, output, _), grad in zip(leaves, grads, strict=True):
             if grad is not None:
-                slope = _by_row(grad * leaf.detach(), len(ids)).split([widths[j] for j in site.fields], 1)
+                slope = _by_row(grad * output, len(ids)).split([widths[j] for j in site.fields], 1)
                 for j, part in zip(site.fields, slope, strict=True):
                     found[j] += part
         return torch.cat(found, 1)

@@ -90,10 +90,10 @@ class CTRModel(nn.Module, ABC):
         """Logits (B,) with a gradient only for the gate (S,)."""
 
     @abstractmethod
-    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor], count: int | None = None) -> Tensor:
-        """Each row's derivative of the loss of the logits by every column's mask, (B, S).
+    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor], masks: Tensor) -> Tensor:
+        """Each row's derivative of the loss of the logits by every column's mask, at these masks (S,); (B, S).
 
-        With a larger `count`, first-order weights follow the columns.
+        With more masks than columns, first-order weights follow the columns.
         """
 
     if TYPE_CHECKING:
@@ -161,13 +161,14 @@ class HeadModel(CTRModel):
         with constant(self.head):
             return self.of_columns(ids, times_gate(columns, gate))
 
-    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor], count: int | None = None) -> Tensor:
-        """Each row's derivative of the loss of the logits by every column's mask, (B, S) or (B, count)."""
+    def slopes(self, ids: Tensor, loss: Callable[[Tensor], Tensor], masks: Tensor) -> Tensor:
+        """Each row's derivative of the loss of the logits by every column's mask, at these masks (n,); (B, n)."""
         with torch.no_grad():
-            v = self.columns(ids, count or self.layout.columns)
-        v.requires_grad_()
-        (grad,) = torch.autograd.grad(loss(self.of_columns(ids, v)), v)
-        return grad * v.detach()
+            v = self.columns(ids, len(masks))
+            masked = v * masks
+        masked.requires_grad_()
+        (grad,) = torch.autograd.grad(loss(self.of_columns(ids, masked)), masked)
+        return grad * v
 
     def logits(self, ids: Tensor, v: Tensor) -> Tensor:
         """Logits (B,) of ids (B, places) whose embedding is v (B, S)."""

@@ -8,19 +8,19 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.select import select
 from fieldwise.pruning.gating import Gating
 from fieldwise.pruning.sites import Tables
-from fieldwise.searches.elimination import Elimination, groups_of, ranks
+from fieldwise.searches.elimination import Elimination, fields_of, groups_of, ranks
 from fieldwise.searches.loop_methods import Loss, Method
 from fieldwise.searches.loop_slopes import row_slopes
 
 
 class ByElimination(Method):
-    """Elimination: drops columns one by one, from the derivatives of all batches so far."""
+    """Elimination by one expansion: drops columns one by one, from the derivatives of all batches so far."""
 
     learns = True
 
     def __init__(self, tables: Tables, budget: Budget, search: Elimination, device: torch.device) -> None:
         super().__init__(tables, budget)
-        self._ridge, self._groups = search.ridge, groups_of(self.layout)
+        self._ridge, self._last, self._groups = search.ridge, search.last_column, groups_of(self.layout)
         columns = self.layout.columns
         self._ones = torch.ones(columns, device=device)
         self._rows = torch.zeros(1, dtype=torch.float64)
@@ -52,6 +52,8 @@ class ByElimination(Method):
             self.budget.costs(self.layout),
             self._groups,
             self._ridge,
+            fields_of(self.layout, self.layout.columns),
+            self._last,
         )
         return select(scores, self.layout, self.budget)
 

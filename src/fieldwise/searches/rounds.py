@@ -113,10 +113,11 @@ def loss_increase(model: CTRModel, rows: Batches, count: int | None = None) -> N
     training = model.training
     model.eval()
     count = count or model.layout.columns
-    total = torch.zeros(count, dtype=torch.float64, device=next(model.parameters()).device)
+    device = next(model.parameters()).device
+    total, ones = torch.zeros(count, dtype=torch.float64, device=device), torch.ones(count, device=device)
     for batch in rows.ordered(ROWS):
         loss = partial(functional.binary_cross_entropy_with_logits, target=batch.labels, reduction="sum")
-        slope = model.slopes(batch.ids, loss, count)  # each row's derivative by the mask, (B, count)
+        slope = model.slopes(batch.ids, loss, ones)  # each row's derivative by the mask, (B, count)
         total += (slope.square() / 2 - slope).sum(0).double()
     model.train(training)
     current().add([total])
