@@ -23,7 +23,7 @@ from resumable import Unit, options, read, run_missing
 FRACTIONS: Final = (0.25, 0.125, 0.03)
 METHODS: Final = ("uniform", "elimination", "ham")
 SCHEDULES: Final = {
-    "constant": {"schedule": "constant"},
+    "constant": {"schedule": "constant", "l2": 0.0},
     "decay": {},
 }
 TIERS: Final = "-tiers"

@@ -19,7 +19,7 @@ _KEYS: Final = (
     "data.fields.price.edges", "data.fields.price.width", "split.train", "split.valid", "engine.memory", "model.width",
     "model.hidden", "model.cross_layers", "model.dropout", "pretrain.batch", "pretrain.learning_rate",
     "pretrain.regularity.strength", "search.batch", "search.learning_rate", "search.gate.eta", "search.trace_every",
-    "search.stages", "retrain.distil", "retrain.batch", "retrain.learning_rate",
+    "search.stages", "retrain.distil", "retrain.l2", "retrain.batch", "retrain.learning_rate",
     "retrain.schedule", "retrain.decay.epochs", "retrain.decay.rate",
 )  # fmt: skip
 _LARGE: Final = tuple(number for number in NUMBERS if not 255 < abs(number) < 10**9)

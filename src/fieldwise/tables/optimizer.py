@@ -73,7 +73,7 @@ class Optimizer:
         self._beside = Beside("dense layers")
         self._rates, groups = [rate], [self._dense]
         if table_rate != 1:
-            inside = _tables(model)
+            inside = set(table_weights(model))
             self._rates.append(rate.times(table_rate))
             groups = [[w for w in self._dense if w not in inside], [w for w in self._dense if w in inside]]
         tops = [_tensor(r.top, self._dense[0].device) if on_gpu and rate.steps else r.top for r in self._rates]
@@ -188,10 +188,11 @@ class Optimizer:
             rows.restore(under(f"rows.{place}", tensors))
 
 
-def _tables(model: nn.Module) -> set[nn.Parameter]:
-    """The weights of tables, ours or torch's."""
+def table_weights(model: nn.Module) -> list[nn.Parameter]:
+    """The weights of tables and first-order weights, the library's or torch's, each once."""
     kinds = (FieldEmbedding, nn.Embedding, nn.EmbeddingBag)
-    return {weight for module in model.modules() if isinstance(module, kinds) for weight in module.parameters()}
+    found = [weight for module in model.modules() if isinstance(module, kinds) for weight in module.parameters()]
+    return list(dict.fromkeys(found))
 
 
 def _tensor(value: float, device: torch.device) -> Tensor:

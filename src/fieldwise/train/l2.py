@@ -1,0 +1,48 @@
+"""L2 regularity: squares of the weights of tables in the loss of a retraining."""
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from fieldwise.core.automatic import AUTO, Auto, number_or_auto
+from fieldwise.core.errors import SettingsError
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.optimizer import Method, table_weights
+
+STRENGTH: Final = 0.003
+"""What `auto` is for small tables."""
+LARGEST: Final = 2**20
+"""Weights of tables up to which `auto` is not 0: every row moves in every step, which takes time."""
+_Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+L2 = Annotated[_Strength | Auto, number_or_auto(_Strength)]
+
+
+def strength_of(l2: L2, model: nn.Module, optimizer: Method) -> float:
+    """The number for a model; refuses one that its optimizer or its tables cannot use."""
+    by_row = optimizer == "rowwise-adagrad"
+    sharded = any(module.shards for module in model.modules() if isinstance(module, FieldEmbedding))
+    if l2 == AUTO:
+        small = sum(weight.numel() for weight in table_weights(model)) <= LARGEST
+        return STRENGTH if small and not (by_row or sharded) else 0.0
+    if l2 and (by_row or sharded):
+        why = "optimizer = 'rowwise-adagrad' moves only rows that a batch reads" if by_row else "tables are sharded"
+        raise SettingsError(
+            f"[retrain] l2 = {l2:g} moves every row of every table, and {why}. Allowed: 0 or auto. Leave l2 out."
+        )
+    return l2
+
+
+def penalty(model: nn.Module, strength: float, batch: int) -> Callable[[], Tensor] | None:
+    """Half the squares of the weights of tables, times the strength; of a mean loss over `batch` rows."""
+    if not strength:
+        return None
+    weights = [weight for weight in table_weights(model) if weight.requires_grad]
+
+    def of_weights() -> Tensor:
+        squares = [weight.square().sum() for weight in weights]
+        return torch.stack(squares).sum() * (strength / (2 * batch)) if squares else torch.zeros(())
+
+    return of_weights if weights else None

@@ -1,0 +1,113 @@
+"""Squares of the weights of tables in the loss of a retraining."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fieldwise.core.automatic import AUTO
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.settings import validate
+from fieldwise.core.store import Store
+from fieldwise.core.watcher import Watcher
+from fieldwise.data.store import Dataset
+from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.model import HeadModel
+from fieldwise.searches.search import search
+from fieldwise.searches.uniform import Uniform
+from fieldwise.tables import optimizer
+from fieldwise.tables.optimizer import table_weights
+from fieldwise.train import l2
+from fieldwise.train.l2 import penalty, strength_of
+from fieldwise.train.regularity import SoftOrthogonality
+from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.task import Task
+from tests.trainings import Stop, numbers, same
+
+PLAIN = Retrain(batch=256, learning_rate=0.01, schedule="constant", epochs=2, l2=0)
+SQUARES = PLAIN.model_copy(update={"l2": 0.5})
+
+
+@pytest.fixture(scope="module")
+def start(planted: Dataset) -> Task:
+    task = Task.of(planted, DeepFM(width=4), seed=3, device="cpu")
+    return task.starting_from(pretrain(task, Pretrain(batch=512, epochs=1, learning_rate=0.02, harmful="keep")).model)
+
+
+@pytest.fixture(scope="module")
+def small(start: Task) -> HeadModel:
+    found = search(start, Uniform(), "50%").model
+    assert isinstance(found, HeadModel)
+    return found
+
+
+def norm(model: nn.Module) -> float:
+    return sum(float(weight.detach().square().sum()) for weight in table_weights(model))
+
+
+def test_the_gradient_of_every_row_is_its_weight_over_the_rows_of_a_batch(small: HeadModel) -> None:
+    of_weights = penalty(small, 0.5, 256)
+    assert of_weights is not None
+    weights = table_weights(small)
+    assert sum(weight.numel() for weight in weights) == small.size().embedding + small.size().first_order
+    for weight, grad in zip(weights, torch.autograd.grad(of_weights(), weights), strict=True):
+        torch.testing.assert_close(grad, weight.detach() * (0.5 / 256))
+    assert penalty(small, 0.0, 256) is None
+
+
+def test_rows_that_no_batch_reads_shrink_too(start: Task, small: HeadModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where tables are so large that only rows in a batch would move."""
+    monkeypatch.setattr(optimizer, "LARGE", {"cpu": 0})
+    small, unread = deepcopy(small), 0  # the id of `unknown`, which no training row has
+    assert not (start.train_rows.ids[:, 0] == unread).any()
+    with torch.no_grad():
+        small.embedding.table(0)[unread] = 0.5
+    plain, squares = (retrain(start, small, settings).model for settings in (PLAIN, SQUARES))
+    assert isinstance(plain, HeadModel)
+    assert isinstance(squares, HeadModel)
+    assert norm(squares) < 0.9 * norm(plain)
+    assert (plain.embedding.table(0)[unread] == 0.5).all()
+    assert (squares.embedding.table(0)[unread] < 0.4).all()
+
+
+def test_auto_is_zero_for_large_tables_and_where_it_is_not_possible(
+    small: HeadModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Retrain().l2 == AUTO
+    assert strength_of(AUTO, small, "adam") == strength_of(AUTO, small, "dense-adam") == 0.003
+    assert strength_of(AUTO, small, "rowwise-adagrad") == 0
+    monkeypatch.setattr(l2, "LARGEST", sum(weight.numel() for weight in table_weights(small)) - 1)
+    assert strength_of(AUTO, small, "adam") == 0
+    assert strength_of(0.2, small, "adam") == 0.2
+
+
+def test_row_wise_optimizers_refuse_what_moves_every_row(start: Task, small: HeadModel) -> None:
+    by_row: Any = {"optimizer": "rowwise-adagrad"}
+    with pytest.raises(SettingsError, match=r"l2 = 0.5 moves every row.*only rows that a batch reads.*Leave l2 out"):
+        retrain(start, small, SQUARES.model_copy(update=by_row))
+    loss = SoftOrthogonality(form="raw", place="loss")
+    with pytest.raises(SettingsError, match=r"place = 'loss' moves every row.*Choose place = 'step', or adam"):
+        pretrain(start, Pretrain(regularity=loss, **by_row))
+
+
+@pytest.mark.parametrize("text", [-1, float("inf"), "much"])
+def test_a_bad_strength_is_one_line(text: object) -> None:
+    _, (problem,) = validate(Retrain, {"l2": text}, "retrain")
+    assert "l2" in problem
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize("store", [None, Store("int4")], ids=str)
+def test_an_interrupted_retraining_resumes_with_the_same_weights(
+    start: Task, small: HeadModel, store: Store | None, tmp_path: Path
+) -> None:
+    settings = SQUARES.model_copy(update={"store": store})
+    straight = retrain(start, small, settings)
+    with pytest.raises(KeyboardInterrupt):
+        retrain(start, small, settings, tmp_path, Stop(1))
+    resumed = retrain(start, small, settings, tmp_path, Watcher())
+    assert same(straight.model.state_dict(), resumed.model.state_dict())
+    assert numbers(straight) == numbers(resumed)
