@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,8 @@ def test_a_padded_place_in_every_row_of_the_example_drops_nothing() -> None:
     torch.testing.assert_close(outputs(pruner.compact(mask), (x,)), expected)
 
 
-def test_a_layer_that_would_change_predictions_is_put_back_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def spoil_first_layer(monkeypatch: pytest.MonkeyPatch, change: Callable[[Tensor], Tensor], others: bool = True) -> None:
+    """Change a weight of the first layer that is narrowed; without `others`, it is the only one."""
     from fieldwise.pruning import compacting, layers
 
     found = layers.dense_plans
@@ -125,12 +127,16 @@ def test_a_layer_that_would_change_predictions_is_put_back_and_named(monkeypatch
         def build() -> nn.Module:
             bad = plans[0].build()
             with torch.no_grad():
-                next(bad.parameters()).add_(1)
+                change(next(bad.parameters()))
             return bad
 
-        return [layers.Plan(plans[0].name, plans[0].layer, "worse", build), *plans[1:]], whole
+        return [layers.Plan(plans[0].name, plans[0].layer, "worse", build), *(plans[1:] if others else ())], whole
 
     monkeypatch.setattr(compacting, "dense_plans", wrong)
+
+
+def test_a_layer_that_would_change_predictions_is_put_back_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil_first_layer(monkeypatch, lambda weight: weight.add_(1))
     for inplace in (False, True):
         model = shaken(Cross()).eval()
         pruner = Pruner(model, (ids(),), Random(), "50%")
@@ -166,22 +172,7 @@ def test_large_numbers_are_not_taken_for_dead_ones() -> None:
 
 
 def test_a_flat_sigmoid_at_the_end_hides_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fieldwise.pruning import compacting, layers
-
-    found = layers.dense_plans
-
-    def wrong(*args: Any) -> Any:
-        plans, whole = found(*args)
-
-        def build() -> nn.Module:
-            bad = plans[0].build()
-            with torch.no_grad():
-                next(bad.parameters()).mul_(1.1)
-            return bad
-
-        return [layers.Plan(plans[0].name, plans[0].layer, "worse", build)], whole
-
-    monkeypatch.setattr(compacting, "dense_plans", wrong)
+    spoil_first_layer(monkeypatch, lambda weight: weight.mul_(1.1), others=False)
     model = shaken(Logarithms(end=True)).eval()
     with torch.no_grad():
         model.outer.weight.fill_(-10.0)  # every probability rounds to 0 in single precision
