@@ -58,6 +58,22 @@ def test_the_gradient_of_every_row_is_its_weight_over_the_rows_of_a_batch(small:
     assert penalty(small, 0.0, 256) is None
 
 
+def test_first_order_weights_of_harmful_fields_are_spared(small: HeadModel) -> None:
+    spared, of_weights = 1, penalty(small, 0.5, 256, left_out={1})
+    assert of_weights is not None
+    assert small.first_order is not None
+    weights = table_weights(small)
+    for weight, grad in zip(weights, torch.autograd.grad(of_weights(), weights), strict=True):
+        weight.grad = grad
+    for j in range(len(small.schema)):
+        for module, scale in ((small.embedding, 1), (small.first_order, int(j != spared))):
+            table, rows = module.span(j)
+            assert table.grad is not None
+            torch.testing.assert_close(table.grad[rows], scale * table.detach()[rows] * (0.5 / 256))
+    for weight in weights:
+        weight.grad = None
+
+
 def test_rows_that_no_batch_reads_shrink_too(start: Task, small: HeadModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where tables are so large that only rows in a batch would move."""
     monkeypatch.setattr(optimizer, "LARGE", {"cpu": 0})

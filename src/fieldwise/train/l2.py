@@ -1,6 +1,6 @@
 """L2 regularity: squares of the weights of tables in the loss of a retraining."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Final
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fieldwise.core.automatic import AUTO, Auto, number_or_auto
 from fieldwise.core.errors import SettingsError
+from fieldwise.models.model import HeadModel
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.optimizer import Method, table_weights
 
@@ -35,14 +36,23 @@ def strength_of(l2: L2, model: nn.Module, optimizer: Method) -> float:
     return l2
 
 
-def penalty(model: nn.Module, strength: float, batch: int) -> Callable[[], Tensor] | None:
-    """Half the squares of the weights of tables, times the strength; of a mean loss over `batch` rows."""
-    if not strength:
-        return None
+def penalty(
+    model: nn.Module, strength: float, batch: int, left_out: Collection[int] = ()
+) -> Callable[[], Tensor] | None:
+    """Half the squares of the weights of tables, times the strength; of a mean loss over `batch` rows.
+
+    First-order weights of fields that were left out as harmful do not count: they stayed because they help as they are,
+    and most of their values have one or two rows, which would lose to the squares.
+    """
     weights = [weight for weight in table_weights(model) if weight.requires_grad]
+    if not (strength and weights):
+        return None
+    first = model.first_order if isinstance(model, HeadModel) else None
+    spared = [(first, j) for j in left_out if first is not None and first.layout.widths[j]]
 
     def of_weights() -> Tensor:
         squares = [weight.square().sum() for weight in weights]
-        return torch.stack(squares).sum() * (strength / (2 * batch)) if squares else torch.zeros(())
+        squares += [-module.table(j).square().sum() for module, j in spared]
+        return torch.stack(squares).sum() * (strength / (2 * batch))
 
-    return of_weights if weights else None
+    return of_weights

@@ -249,7 +249,8 @@ def _retrain(
         for rows in rounded:
             rows.fit()
 
-    squares = penalty(small, strength_of(settings.l2, small, settings.optimizer), chosen(settings.batch))
+    strength = strength_of(settings.l2, small, settings.optimizer)
+    squares = penalty(small, strength, chosen(settings.batch), task.left_out)
     plan = TrainingPlan(
         stage="retrain",
         forward=row_factored(small),
