@@ -87,10 +87,8 @@ def test_the_last_column_of_a_field_counts_more() -> None:
     assert np.argsort(found).tolist() == [0, 3, 1, 6, 5, 4, 2]
 
 
-@pytest.mark.parametrize(("stage", "passes"), [(0.0, 1), (0.5, 3), (0.7, 5)])
-def test_the_loss_is_expanded_until_the_budget_is_reached(
-    start: Task, stage: float, passes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def expansions(monkeypatch: pytest.MonkeyPatch) -> list[Floats]:
+    """A list that gets the masks of every expansion."""
     found = list[Floats]()
 
     def counted(*args: Any) -> Any:
@@ -98,11 +96,30 @@ def test_the_loss_is_expanded_until_the_budget_is_reached(
         return expansion(*args)
 
     monkeypatch.setattr(elimination, "expansion", counted)
+    return found
+
+
+@pytest.mark.parametrize(("stage", "passes"), [(0.0, 1), (0.5, 3), (0.7, 5)])
+def test_the_loss_is_expanded_until_the_budget_is_reached(
+    start: Task, stage: float, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = expansions(monkeypatch)
     mask = search(start, Elimination(stage=stage), "13%").mask
     assert len(found) == passes
     assert mask.columns
     assert (found[0] == 1).all()
     assert all((masks == 0).any() for masks in found[1:])
+
+
+@pytest.mark.parametrize(("name", "value"), [("JOINT", 5), ("ROWS_PER_COLUMN", 10**6)])
+def test_many_columns_or_few_rows_have_one_expansion(
+    start: Task, name: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their masks are no point to expand around."""
+    found = expansions(monkeypatch)
+    monkeypatch.setattr(elimination, name, value)
+    search(start, Elimination(), "13%")
+    assert len(found) == 1
 
 
 def test_first_order_weights_have_no_factor(start: Task) -> None:

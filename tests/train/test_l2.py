@@ -16,6 +16,7 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.model import HeadModel
+from fieldwise.pipeline.settings import RunSettings
 from fieldwise.searches.search import search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.tables import optimizer
@@ -107,6 +108,15 @@ def test_row_wise_optimizers_refuse_what_moves_every_row(start: Task, small: Hea
     loss = SoftOrthogonality(form="raw", place="loss")
     with pytest.raises(SettingsError, match=r"place = 'loss' moves every row.*Choose place = 'step', or adam"):
         pretrain(start, Pretrain(regularity=loss, **by_row))
+
+
+@pytest.mark.parametrize("more", [{"retrain": {"optimizer": "rowwise-adagrad"}}, {"run": {"tables": "sharded"}}])
+def test_a_run_refuses_it_before_any_work(more: dict[str, dict[str, str]]) -> None:
+    tables: dict[str, Any] = {"run": {"budgets": ["50%"]}, "data": {"name": "planted"}, "retrain": {"l2": 0.5}}
+    given = {name: {**tables[name], **more.get(name, {})} for name in tables}
+    with pytest.raises(SettingsError, match=r"l2 = 0.5 moves every row.*Leave l2 out"):
+        RunSettings.parse(given)
+    RunSettings.parse({**given, "retrain": {**given["retrain"], "l2": "auto"}})
 
 
 @pytest.mark.parametrize("text", [-1, float("inf"), "much"])

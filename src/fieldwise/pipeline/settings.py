@@ -32,6 +32,7 @@ from fieldwise.pipeline.sharded import check_sharded
 from fieldwise.presets import filled
 from fieldwise.searches import DEFAULT, SEARCHES, Elimination
 from fieldwise.searches.search import Search, check_network
+from fieldwise.train.l2 import check_l2
 from fieldwise.train.plan import check_tables_of_module
 from fieldwise.train.stages import Pretrain, Retrain, stored_for
 from fieldwise.train.task import Device
@@ -106,7 +107,7 @@ class RunSettings:
         )
         known = cls.__dataclass_fields__
         reader.problems += [unknown("settings", name, known) for name in values if name not in known]
-        reader.problems += [] if reader.problems else [*_of_factory(result), *_of_sharded(result)]
+        reader.problems += [] if reader.problems else [*_of_factory(result), *_of_sharded(result), *_of_l2(result)]
         if reader.problems:
             raise SettingsError("\n".join(reader.problems))
         return result
@@ -170,6 +171,13 @@ def _of_factory(settings: RunSettings) -> list[str]:
 def _of_sharded(settings: RunSettings) -> list[str]:
     """Problems of settings that sharded tables do not support, before any work."""
     problem = _problem(check_sharded, settings) if settings.run.tables == "sharded" else ""
+    return [problem] if problem else []
+
+
+def _of_l2(settings: RunSettings) -> list[str]:
+    """Problems of squares that the optimizer of retraining or sharded tables do not support, before any work."""
+    retrain = settings.retrain
+    problem = _problem(check_l2, retrain.l2, retrain.optimizer, settings.run.tables == "sharded")
     return [problem] if problem else []
 
 

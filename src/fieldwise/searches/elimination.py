@@ -33,8 +33,10 @@ from fieldwise.train.task import Task
 
 JOINT: Final = 1024
 """Above this many columns, only columns of one field replace each other: the work grows with the third power."""
+ROWS_PER_COLUMN: Final = 4
+"""With fewer validation rows per column, the loss is expanded once: masks fitted to so few rows go astray."""
 FEW: Final = 0.005
-"""Share of the whole cost below which the loss is not expanded again."""
+"""Fraction of the whole cost below which the loss is not expanded again."""
 
 
 class Elimination(Search):
@@ -46,8 +48,9 @@ class Elimination(Search):
     """Added to the curvature of every column, in multiples of its mean; above 0. Larger values let columns replace
     each other less."""
     stage: float = Field(0.5, ge=0, lt=1)
-    """Once this share of the cost is left, the loss is expanded again, around the masks found so far; then again at
-    this share of that, and so on. 0: one expansion."""
+    """Once this fraction of the cost is left, the loss is expanded again, around the masks found so far; then again at
+    this fraction of that, and so on. 0: one expansion, as also above 1,024 columns, or with fewer than 4 validation
+    rows per column."""
     last_column: float = Field(4.0, ge=1)
     """Factor of the loss increase for the last column of a field, at least 1: without it, retraining cannot use the
     field any more."""
@@ -59,10 +62,12 @@ class Elimination(Search):
         costs = budget.costs(model.layout, model.linear)
         groups = groups_of(model.layout, budget.counted(model.linear))
         enough = max(budget.limit(model.layout, model.linear), FEW * int(costs.sum()))
+        # masks of few rows, or of fields that ignore each other, are no point to expand around
+        stage = self.stage if len(groups) == 1 and len(task.valid) >= ROWS_PER_COLUMN * len(costs) else 0.0
         order = Order.of(costs, groups, fields_of(model.layout, len(costs)), self.ridge, self.last_column)
         while order.left.any():
             found = expansion(model, task.valid, len(costs), groups, order.masks)
-            cost = self.stage * order.cost
+            cost = stage * order.cost
             order = current().from_first(partial(order.eliminate, *found, cost if cost > enough else NONE))
         mask = select(order.ranks, model.layout, budget, model.linear)
         return finish(task, budget, mask, model, seconds=time.perf_counter() - started)

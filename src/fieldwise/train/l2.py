@@ -28,12 +28,18 @@ def strength_of(l2: L2, model: nn.Module, optimizer: Method) -> float:
     if l2 == AUTO:
         small = sum(weight.numel() for weight in table_weights(model)) <= LARGEST
         return STRENGTH if small and not (by_row or sharded) else 0.0
-    if l2 and (by_row or sharded):
+    check_l2(l2, optimizer, sharded)
+    return l2
+
+
+def check_l2(l2: L2, optimizer: Method, sharded: bool) -> None:
+    """Refuse a number that an optimizer or sharded tables cannot use."""
+    by_row = optimizer == "rowwise-adagrad"
+    if l2 not in (AUTO, 0) and (by_row or sharded):
         why = "optimizer = 'rowwise-adagrad' moves only rows that a batch reads" if by_row else "tables are sharded"
         raise SettingsError(
-            f"[retrain] l2 = {l2:g} moves every row of every table, and {why}. Allowed: 0 or auto. Leave l2 out."
+            f"[retrain] l2 = {l2} moves every row of every table, and {why}. Allowed: 0 or auto. Leave l2 out."
         )
-    return l2
 
 
 def penalty(

@@ -58,8 +58,8 @@ class Retrain(Training):
     decay: Decay = Field(default_factory=Decay)
     """The course of the learning rate if `schedule` is decay."""
     l2: L2 = AUTO
-    """Half the squares of the weights of tables are added to a batch's summed loss, times this; at least 0, as in the
-    paper. Every row then moves in every step. auto: 0.003 if tables have at most a million weights, else 0."""
+    """Half the squares of the weights of tables are added to a batch's summed loss, times this; 0, as in the paper,
+    or more. Every row then moves in every step. auto: 0.003 if tables have at most a million weights, else 0."""
     store: StoreText | None = None
     """Stored type of tables and first-order weights: float32, float16, int8, int4, 'int8 row' or 'int4 row'. By default
     that of a budget in bytes, else float32. Evaluations and early stopping look at the stored model."""
