@@ -116,6 +116,9 @@ def test_a_run_refuses_it_before_any_work(more: dict[str, dict[str, str]]) -> No
     given = {name: {**tables[name], **more.get(name, {})} for name in tables}
     with pytest.raises(SettingsError, match=r"l2 = 0.5 moves every row.*Leave l2 out"):
         RunSettings.parse(given)
+    by_row = {"optimizer": "rowwise-adagrad", "regularity": {"place": "loss"}}
+    with pytest.raises(SettingsError, match=r"place = 'loss' moves every row"):
+        RunSettings.parse({"run": tables["run"], "data": tables["data"], "pretrain": by_row})
     RunSettings.parse({**given, "retrain": {**given["retrain"], "l2": "auto"}})
 
 

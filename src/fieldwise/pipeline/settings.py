@@ -34,7 +34,7 @@ from fieldwise.searches import DEFAULT, SEARCHES, Elimination
 from fieldwise.searches.search import Search, check_network
 from fieldwise.train.l2 import check_l2
 from fieldwise.train.plan import check_tables_of_module
-from fieldwise.train.stages import Pretrain, Retrain, stored_for
+from fieldwise.train.stages import Pretrain, Retrain, check_regularity, stored_for
 from fieldwise.train.task import Device
 
 T = TypeVar("T", bound=Settings)
@@ -107,7 +107,9 @@ class RunSettings:
         )
         known = cls.__dataclass_fields__
         reader.problems += [unknown("settings", name, known) for name in values if name not in known]
-        reader.problems += [] if reader.problems else [*_of_factory(result), *_of_sharded(result), *_of_l2(result)]
+        reader.problems += (
+            [] if reader.problems else [*_of_factory(result), *_of_sharded(result), *_of_every_row(result)]
+        )
         if reader.problems:
             raise SettingsError("\n".join(reader.problems))
         return result
@@ -174,11 +176,14 @@ def _of_sharded(settings: RunSettings) -> list[str]:
     return [problem] if problem else []
 
 
-def _of_l2(settings: RunSettings) -> list[str]:
-    """Problems of squares that the optimizer of retraining or sharded tables do not support, before any work."""
+def _of_every_row(settings: RunSettings) -> list[str]:
+    """Problems of penalties on every row that an optimizer or sharded tables do not support, before any work."""
     retrain = settings.retrain
-    problem = _problem(check_l2, retrain.l2, retrain.optimizer, settings.run.tables == "sharded")
-    return [problem] if problem else []
+    problems = [
+        _problem(check_regularity, settings.pretrain),
+        _problem(check_l2, retrain.l2, retrain.optimizer, settings.run.tables == "sharded"),
+    ]
+    return [problem for problem in problems if problem]
 
 
 def _check_stored(model: Model, retrain: Retrain, budget: Budget) -> None:

@@ -149,15 +149,21 @@ def pretrain(
     return Trained(found.model, found.history, found.harms, found.seconds)
 
 
-def _pretraining(model: CTRModel, task: Task, settings: Pretrain, enough: Condition, place: int) -> TrainingPlan:
-    """The plan of a training of all columns; it also stops when `enough` holds."""
-    regularity, stop = settings.regularity, early_stop(chosen(settings.patience))
-    where = regularity.place if regularity.strength else None
-    if where == "loss" and settings.optimizer == "rowwise-adagrad":
+def check_regularity(settings: Pretrain) -> None:
+    """Refuse a penalty on every row with an optimizer that moves only rows of a batch."""
+    regularity = settings.regularity
+    if regularity.strength and regularity.place == "loss" and settings.optimizer == "rowwise-adagrad":
         raise SettingsError(
             "[pretrain] regularity.place = 'loss' moves every row of every table, and optimizer = 'rowwise-adagrad' "
             "only rows that a batch reads. Choose place = 'step', or adam."
         )
+
+
+def _pretraining(model: CTRModel, task: Task, settings: Pretrain, enough: Condition, place: int) -> TrainingPlan:
+    """The plan of a training of all columns; it also stops when `enough` holds."""
+    regularity, stop = settings.regularity, early_stop(chosen(settings.patience))
+    where = regularity.place if regularity.strength else None
+    check_regularity(settings)
     apart = OrthogonalSteps(regularity, model.embedding, chosen(settings.batch))
     return TrainingPlan(
         stage="pretrain",
