@@ -49,9 +49,8 @@ def test_a_training_is_that_without_kernels(task: Task, model: Model, monkeypatc
     ):
         for (loss_one, auc, _), (loss_two, other_auc, _) in zip(numbers(one)[1:], numbers(two)[1:], strict=True):
             assert loss_one == pytest.approx(loss_two, rel=5e-3)
-            assert auc == pytest.approx(
-                other_auc, abs=0.02
-            )  # weights that differ by 1e-7 at the start move it by 0.012
+            # weights that differ by 1e-7 at the start move it by 0.012
+            assert auc == pytest.approx(other_auc, abs=0.02)
 
 
 @pytest.mark.parametrize("large", [0, 1000])

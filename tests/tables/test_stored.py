@@ -164,13 +164,13 @@ def test_a_lookup_without_gradients_has_the_same_bits(
 @pytest.mark.parametrize("counts", [(5, 6), (4, 6), (5, 5)], ids=["a row in both halves", "even", "fields apart"])
 @pytest.mark.parametrize("width", [2, 3])
 def test_int4_of_equal_widths_reads_every_row(counts: tuple[int, int], width: int) -> None:
-    """Rows are read by one address each, but a row whose numbers are in low and high halves of bytes."""
+    """Also a row whose numbers are in low and in high halves of bytes."""
     layout = Schema.of(a=counts[0], b=counts[1]).layout(width)
     trained, found = FieldEmbedding(layout, 1.0), PackedEmbedding(layout, Store("int4"))
     found.fill(trained)
     ids = torch.cartesian_prod(*map(torch.arange, counts))
     expected = torch.cat([found.table(j)[ids[:, j]] for j in range(2)], 1)
     assert torch.equal(found(ids), expected)
-    for row, wanted in zip(ids, expected, strict=True):  # without a row in both halves in the same batch
+    for row, wanted in zip(ids, expected, strict=True):
         assert torch.equal(found(row[None])[0], wanted)
         assert torch.equal(found(row[None].int())[0], wanted)
