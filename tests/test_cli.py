@@ -80,7 +80,11 @@ def test_a_flag_that_changes_the_method_drops_the_old_method_s_settings(tmp_path
         (["run", "--budget", "lots"], "is not understood"),
         (["run", "--search", "hamm"], "[search] unknown 'hamm'. Did you mean 'ham'?"),
         (["run", "--set", "search.epochs=2"], "It has no name, so it is 'elimination'; [search] name chooses another."),
-        (["run", "--set", "data.tiers=2"], "[data] tiers = 2: input should be less than 1.\n"),
+        (
+            ["run", "--set", "data.tiers=2"],
+            "[data] tiers = 2: allowed: 0 (one field), a fraction below 1, or two ascending ones, such as "
+            "[0.1, 0.35].\n",
+        ),
         (["run", "--model", "dcn"], "[model] unknown 'dcn'. Did you mean 'dcnv2'?"),
         (["run", "--source", "plantd"], "Did you mean 'planted'?"),
         (["run", "--set", "model.hiden=[8]"], "[model] unknown 'hiden'. Did you mean 'hidden'?"),

@@ -42,10 +42,51 @@ def test_impossible_schemas_are_refused(schema: Schema) -> None:
 
 
 def test_the_tiers_of_a_column_are_found_by_their_names() -> None:
-    schema = Schema.of(**{"user:frequent": 2, "user:rare": 3, "a:rare": 4, "b": 5, "b:c:frequent": 2, "b:c:rare": 2})
+    schema = Schema.of(
+        **{"user:frequent": 2, "user:rare": 3, "a:rare": 4, "b": 5, "b:c:frequent": 2, "b:c:rare": 2, "b:c:middle": 2}
+    )
     assert schema.tiers == {
         "user": ("user:frequent", "user:rare"),
         "a:rare": ("a:rare",),  # a field of the user's own: there is no other tier
         "b": ("b",),
-        "b:c": ("b:c:frequent", "b:c:rare"),
+        "b:c": ("b:c:frequent", "b:c:middle", "b:c:rare"),
     }
+
+
+TIERED = Schema.of(**{"a": 3, "u:frequent": 9, "u:middle": 2, "u:rare": 20, "b": 4})
+
+
+def test_tiers_share_the_vector_of_their_column() -> None:
+    layout = TIERED.layout(3)
+    assert layout.widths == (3, 3, 2, 3, 3)
+    assert layout.shared == ((0, 1, 2), (0, 1, 2), (0, 1), (0, 1, 2), (0, 1, 2))
+    assert layout.vectors == Layout(Schema.of(a=3, u=31, b=4), (3, 3, 3))
+    assert layout.targets.tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 3, 4, 5, 6, 7, 8]
+    narrow = layout.narrowed(((1,), (0, 2), (), (2,), ()))
+    assert narrow.widths == (1, 2, 0, 1, 0)
+    assert narrow.shared == ((0,), (0, 1), (), (1,), ()), "position 1 is gone, 2 is the second now"
+    assert narrow.vectors.widths == (1, 2, 0)
+    assert narrow.targets.tolist() == [0, 1, 2, 2]
+    assert narrow.narrowed(((), (1,), (), (0,), ())).shared == ((), (0,), (), (0,), ())
+    plain = Schema.of(a=3, b=4).layout(2)
+    assert plain.shared is None
+    assert plain.vectors is plain
+    assert plain.targets.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("shared", "says"),
+    [
+        (((0,), (0, 1), (), (1,)), "Give one for each column"),
+        (
+            ((0,), (0, 2), (), (2,), ()),
+            r"\[\[0, 2\], \[\], \[2\]\] in the vector of 'u'. Allowed: ascending, from 0 on",
+        ),
+        (((0,), (1, 0), (), (1,), ()), "in the vector of 'u'"),
+        (((1,), (0, 1), (), (1,), ()), "in the vector of 'a'"),
+        (((0,), (0, 0), (), (1,), ()), "in the vector of 'u'"),
+    ],
+)
+def test_positions_that_no_vector_has_are_refused(shared: tuple[tuple[int, ...], ...], says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        Layout(TIERED, (1, 2, 0, 1, 0), shared)

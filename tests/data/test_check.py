@@ -242,15 +242,15 @@ def test_text_of_settings_survives_any_name() -> None:
     assert list(tomllib.loads(text)["data"]["fields"]) == ['a"]\n\\']
 
 
-def test_it_names_the_columns_that_become_two_fields(tmp_path: Path) -> None:
+def test_it_names_the_columns_that_become_several_fields(tmp_path: Path) -> None:
     users, ninety_nine = ([f"{name}{i % count}" for i in range(ROWS)] for name, count in (("u", 150), ("f", 99)))
     nulls = [None if i % 7 == 0 else text for i, text in enumerate(ninety_nine)]
     table = pa.table({"user": users, "few": ninety_nine, "null": nulls, "click": CLICKS})
     found = {column.name: column.reason for column in fw.check(table, label="click").columns}
-    assert found["user"].endswith("; fields: user:frequent and user:rare")
+    assert found["user"].endswith("; fields: user:frequent, user:middle, user:rare")
     assert "fields:" not in found["few"]
     data = fw.prepare(fw.data.Frame(frame=table, label="click"), tmp_path / "data")
-    split = [name for name in found if f"; fields: {name}:frequent and {name}:rare" in found[name]]
+    split = [name for name in found if f"; fields: {name}:frequent, {name}:middle, {name}:rare" in found[name]]
     assert {field.partition(":")[0] for field in data.schema.names if ":" in field} == set(split) == {"user", "null"}
     for settings, says in (
         ({"tiers": 0}, False),
@@ -260,4 +260,4 @@ def test_it_names_the_columns_that_become_two_fields(tmp_path: Path) -> None:
         reason = {column.name: column.reason for column in fw.check(table, label="click", **settings).columns}["user"]
         assert ("fields: user:frequent" in reason) == says
     (user, *_) = fw.check(table, label="click", min_count=5).columns
-    assert user.reason.endswith("; if 100 values have min_count rows, fields: user:frequent and user:rare")
+    assert user.reason.endswith("; if 100 values have min_count rows, fields: user:frequent, user:middle, user:rare")

@@ -118,7 +118,7 @@ def test_unknown_counts_rows_that_neither_tier_knows(plain: fw.Dataset, tiered: 
     ]  # fmt: skip
     assert tiered.kinds is not None
     about = tiered.kinds.columns[0]
-    assert about.reason.endswith("; fields: user:frequent and user:rare")
+    assert about.reason.endswith("; fields: user:frequent, user:rare")
     assert about.cardinality == plain.schema.cardinalities[0] - 1
 
 
@@ -182,6 +182,20 @@ def test_a_folder_of_an_earlier_version_is_opened(plain: fw.Dataset) -> None:
     assert prepared(plain.folder).fingerprint == plain.fingerprint
 
 
+@pytest.mark.parametrize("tiers", [(1e-9, 2e-9), (0.1, 0.35), (0.5, 0.999999), (0.999998, 0.999999)])
+def test_all_three_tiers_have_values_whatever_the_cuts(tiers: tuple[float, float]) -> None:
+    for null in (0, 1, 50, 98, 99):
+        values = list(range(99))
+        values.insert(null, None)  # type: ignore[arg-type]
+        whole = FieldEncoder("user", Rule(), Vocabulary(pa.array(values), pa.array(range(100, 0, -1))))
+        parts = [field.vocabulary.values.to_pylist() for field in Tiered(Encoder([whole]), tiers).encoder.fields]
+        assert len(parts) == 3
+        assert all(parts)
+        assert None in parts[0]
+        assert sum(len(part) for part in parts) == 100
+        assert [value for part in parts for value in part if value is not None] == list(range(99))
+
+
 @pytest.mark.parametrize("fraction", [1e-9, 0.5, 0.999999])
 def test_both_tiers_have_values_whatever_the_fraction(fraction: float) -> None:
     values = pa.array([*range(99), None])
@@ -196,14 +210,55 @@ def test_both_tiers_have_values_whatever_the_fraction(fraction: float) -> None:
     assert Tiered(Encoder([small]), fraction).encoder.fields == (small,), "99 values"
 
 
-def test_a_raw_column_with_the_name_of_a_tier_keeps_it(tmp_path: Path) -> None:
-    rows = clicks().rename_columns({"few": "user:rare"})
-    kinds = {name: rule for name, rule in KINDS.items() if name != "few"}
-    made = prepared(tmp_path / "data", rows, fields={**kinds, "user:rare": Rule(kind="category")}, tiers=0.25)
-    assert made.schema.names[:2] == ("user:frequent", "user:rare_")
-    assert made.schema.names[4] == "user:rare"
-    own = rows.filter(pa.compute.equal(rows["part"], "valid"))
-    np.testing.assert_array_equal(made.encoder.encode(own), made.valid.ids)
+@pytest.mark.parametrize(
+    ("names", "tiers", "refused"),
+    [
+        ({"few": "user:rare"}, 0.25, "user:rare"),
+        ({"few": "user:middle"}, (0.1, 0.35), "user:middle"),
+        ({"few": "x:frequent", "item": "x:rare"}, 0, "x:rare"),
+        ({"few": "x:frequent", "item": "y:rare"}, 0, None),
+        ({"few": "user:middle"}, 0.25, None),
+    ],
+)
+def test_a_raw_column_with_the_name_of_a_tier_is_refused(
+    names: dict[str, str], tiers: Any, refused: str | None, tmp_path: Path
+) -> None:
+    """Models would add its vector to that of another."""
+    rows = clicks().rename_columns(names)
+    kinds = {names.get(name, name): rule for name, rule in KINDS.items()}
+    if refused is None:
+        made = prepared(tmp_path / "data", rows, fields=kinds, tiers=tiers)
+        assert sum(len(own) > 1 for own in made.schema.tiers.values()) == (2 if tiers else 0)
+        return
+    with pytest.raises(DataError, match=rf"^Field '{refused}' has the name of a tier of ") as caught:
+        prepared(tmp_path / "data", rows, fields=kinds, tiers=tiers)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_cuts_make_three_tiers(plain: fw.Dataset, tmp_path: Path) -> None:
+    made = prepared(tmp_path / "data", tiers=(0.1, 0.35))
+    names = [f"user:{tier}" for tier in ("frequent", "middle", "rare")]
+    assert made.schema.names[:4] == (*names, "item:frequent")
+    known = plain.vocabulary("user").values.to_pylist()
+    first, second = round(0.1 * len(known)), round(0.35 * len(known))
+    parts = [made.vocabulary(name).values.to_pylist() for name in names]
+    assert parts[0] == [*known[:first], None]
+    assert parts[1] == [value for value in known[first:second] if value is not None]
+    assert parts[2] == [value for value in known[second:] if value is not None]
+    starts = np.cumsum([0, *map(len, parts)])
+    values = [None, *known]
+    for split in ("train", "valid"):
+        old, new = getattr(plain, split).ids[:, 0], getattr(made, split).ids[:, :3]
+        assert ((new > 0).sum(1) <= 1).all()
+        found = np.where(new > 0, new + starts[:3], 0).max(1)
+        together = [None, *parts[0], *parts[1], *parts[2]]
+        assert [together[i] for i in found] == [values[i] for i in old]
+        own = clicks().filter(pa.compute.equal(clicks()["part"], split))
+        np.testing.assert_array_equal(Encoder.open(made.folder).encode(own), getattr(made, split).ids)
+    unknown = made.encoder.encode({"user": ["never", None, "u1"], "item": [1, 1, 1], "few": [0] * 3,
+                                   "tags": [["t1"]] * 3, "price": [0.5] * 3})  # fmt: skip
+    assert (unknown[:, :3] > 0).tolist() == [[False] * 3, [True, False, False], [True, False, False]]
 
 
 def test_the_form_of_texts_is_that_of_the_whole_column(tmp_path: Path) -> None:
@@ -229,8 +284,15 @@ TABLE = {"name": "table", "raw": "x.csv", "label": "y"}
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({"tiers": 1}, r"^\[data\] tiers = 1: input should be less than 1\.$"),
-        ({"tiers": -0.5}, r"^\[data\] tiers = -0\.5: input should be greater than or equal to 0\.$"),
+        (
+            {"tiers": 1},
+            r"^\[data\] tiers = 1: allowed: 0 \(one field\), a fraction below 1, or two ascending ones, such as ",
+        ),
+        ({"tiers": -0.5}, r"^\[data\] tiers = -0\.5: allowed: 0 "),
+        ({"tiers": True}, r"^\[data\] tiers = True: allowed: 0 "),
+        ({"tiers": []}, r"^\[data\] tiers = \[\]: allowed: 0 "),
+        ({"tiers": [0.5, 0.5]}, r"^\[data\] tiers = \[0\.5, 0\.5\]: allowed: 0 "),
+        ({"tiers": [0.1, 0.2, 0.3]}, r"^\[data\] tiers = \[0\.1, 0\.2, 0\.3\]: allowed: 0 "),
         ({"fields": {"user": {"tiers": "x"}}}, r"^\[data\] fields\.user\.tiers = 'x': "),
         (
             {"fields": {"user": {"tiers": 0.5, "kind": "hour"}}},
@@ -248,15 +310,17 @@ def test_settings_that_no_field_can_have_are_one_line(data: dict[str, Any], says
 @pytest.mark.parametrize(
     ("tables", "tiers"),
     [
-        ({"data": TABLE}, 0.25),
+        ({"data": TABLE}, [0.1, 0.35]),
         ({"data": {**TABLE, "tiers": 0.1}}, 0.1),
+        ({"data": {**TABLE, "tiers": [0.2]}}, 0.2),
+        ({"data": {**TABLE, "tiers": [0.2, 0.4]}}, [0.2, 0.4]),
         ({"preset": "paper", "data": TABLE}, 0),
         ({"preset": "paper", "data": {"name": "movielens-1m", "raw": "ml-1m.zip"}}, 0),
         ({"preset": "paper", "data": {**TABLE, "tiers": 0.1}}, 0.1),
         ({"data": {"name": "planted"}}, 0),
     ],
 )
-def test_tiers_are_on_by_default_and_off_in_the_paper(tables: dict[str, Any], tiers: float) -> None:
+def test_tiers_are_on_by_default_and_off_in_the_paper(tables: dict[str, Any], tiers: float | list[float]) -> None:
     assert RunSettings.parse(tables).values()["data"]["tiers"] == tiers
 
 
@@ -271,7 +335,7 @@ def test_tiers_of_what_was_found_to_be_no_category_are_refused(name: str, says: 
 @pytest.mark.parametrize(
     ("place", "change", "says"),
     [
-        (0, {"tier": "middle"}, r"0\.tier: Input should be 'frequent' or 'rare'"),
+        (0, {"tier": "often"}, r"0\.tier: Input should be 'frequent', 'middle' or 'rare'"),
         (0, {"form": "words"}, r"0\.form: Input should be "),
         (5, {"tier": "rare"}, "a tier is of a category with one value per row"),
         (6, {"tier": "frequent"}, "a tier is of a category with one value per row"),

@@ -67,7 +67,7 @@ def awkward(folder: Path) -> Case:
 
 
 def tiers(folder: Path) -> Case:
-    """Text and integers in two tiers each, of which `shaken` keeps both, or only the frequent values."""
+    """Text in three tiers and integers in two, of which `shaken` keeps some."""
     draw = np.random.default_rng(6)
     user, item = np.minimum(draw.geometric(0.03, 3_000), 160), np.minimum(draw.geometric(0.04, 3_000), 130)
     rows = pa.table({
@@ -75,8 +75,8 @@ def tiers(folder: Path) -> Case:
         "item": item,
         "click": draw.integers(0, 2, 3_000),
     })  # fmt: skip
-    kinds = {"user": Rule(kind="category"), "item": Rule(kind="category")}
-    data = prepare(Frame(frame=rows, label="click", fields=kinds, min_count=1, tiers=0.25), folder / "data")
+    kinds = {"user": Rule(kind="category"), "item": Rule(kind="category", tiers=0.25)}
+    data = prepare(Frame(frame=rows, label="click", fields=kinds, min_count=1, tiers=(0.1, 0.35)), folder / "data")
     return Case(data, disturbed(rows, data.encoder))
 
 

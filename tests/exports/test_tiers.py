@@ -21,10 +21,10 @@ from tests.exports import protobuf
 from tests.exports.cases import Case, tiers
 from tests.small_models import trained
 
-KEPT = ((0, 1, 2), (3,), (1, 2), ())
-"""Columns of user:frequent, user:rare, item:frequent and item:rare."""
-ROWS = pa.table({"user": ["3.0", "90.0", "never", None, "3"], "item": [4, 95, -1, None, 4]})
-"""A frequent, a rare, an unseen and no value; and the first in another spelling."""
+KEPT = ((0, 1, 2), (2,), (0, 3), (1, 2), ())
+"""Columns of user:frequent, user:middle, user:rare, item:frequent and item:rare."""
+ROWS = pa.table({"user": ["3.0", "90.0", "never", None, "3", "30.0"], "item": [4, 95, -1, None, 4, 4]})
+"""A frequent, a rare, an unseen and no value; the first in another spelling; and one of the middle."""
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +55,14 @@ def predictor(folder: Path) -> Predictor:
 
 def test_the_graph_reads_every_column_once_and_predicts_as_the_predictor(predictor: Predictor, tmp_path: Path) -> None:
     ids = predictor.encoder.encode(ROWS)
-    assert (ids[:, :2] > 0).tolist() == [[True, False], [False, True], [False, False], [True, False], [True, False]]
+    assert [np.flatnonzero(row).tolist() for row in ids[:, :3]] == [[0], [2], [], [0], [0], [1]]
     assert ids[0].tolist() == ids[4].tolist()
     assert predictor.columns == ("user", "item")
-    assert [entry.name for entry in inputs_of(predictor.encoder)] == ["user", "user", "item"], "no table of item:rare"
+    assert [entry.name for entry in inputs_of(predictor.encoder)] == ["user", "user", "user", "item"], "no item:rare"
     to_onnx(predictor, tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     assert sorted(value.name for value in session.get_inputs()) == ["item", "user"]
-    numbers = pa.table({"user": [3, 90, 1_000, None, 3], "item": ["4", "95", "-1", None, "4.0"]})
+    numbers = pa.table({"user": [3, 90, 1_000, None, 3, 30], "item": ["4", "95", "-1", None, "4.0", "4"]})
     for rows in (ROWS, numbers):
         (found,) = session.run(None, feeds(predictor.encoder, rows))
         np.testing.assert_allclose(np.asarray(found), predictor.predict(ROWS), atol=1e-6, rtol=0)
@@ -70,8 +70,8 @@ def test_the_graph_reads_every_column_once_and_predicts_as_the_predictor(predict
 
 
 def test_files_are_predicted_from_the_raw_columns(predictor: Predictor, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("user,item\n3.0,4\n90.0,95\nnever,-1\n,\n3,4\n")
-    assert predict_file(predictor, tmp_path / "rows.csv", tmp_path / "out.csv") == 5
+    (tmp_path / "rows.csv").write_text("user,item\n3.0,4\n90.0,95\nnever,-1\n,\n3,4\n30.0,4\n")
+    assert predict_file(predictor, tmp_path / "rows.csv", tmp_path / "out.csv") == 6
     found = np.array([float(line) for line in (tmp_path / "out.csv").read_text().split()[1:]])
     np.testing.assert_allclose(found, predictor.predict(ROWS), atol=1e-6, rtol=0)
 
@@ -83,6 +83,7 @@ def test_other_libraries_get_a_table_per_tier(folder: Path, tmp_path: Path) -> N
     features = [config.id_feature for config in protobuf.read(text, protobuf.TORCHEASYREC).feature_configs]
     assert [feature.expression for feature in features] == [
         "user:user_frequent",
+        "user:user_middle",
         "user:user_rare",
         "user:item_frequent",
     ]

@@ -68,7 +68,16 @@ class Mask(Shown):
     @property
     def layout(self) -> Layout:
         """The layout of the compact model."""
-        return Layout(self.full.schema, self.widths)
+        return self.full.narrowed(self.kept)
+
+    @property
+    def vectors(self) -> "Mask":
+        """The mask over what a head reads: a position stays if a column of any tier does."""
+        if self.full.shared is None:
+            return self
+        values = np.zeros(self.full.vectors.columns)
+        values[self.full.targets[self.indices]] = 1
+        return Mask.of(self.full.vectors, values)
 
     @property
     def linear(self) -> Layout | None:
@@ -140,6 +149,9 @@ class Mask(Shown):
         """The mask as plain values, one readable entry per field."""
         rows = zip(self.full.schema.to_json(), self.full.widths, self.kept, strict=True)
         fields = [{**field, "width": width, "kept": list(kept)} for field, width, kept in rows]
+        if self.full.shared is not None:
+            for field, own in zip(fields, self.full.shared, strict=True):
+                field["shared"] = list(own)
         if self.first_order is not None:
             for field, first in zip(fields, self.first_order, strict=True):
                 field["first_order"] = first
@@ -153,7 +165,8 @@ class Mask(Shown):
             raise MaskError(f"Not a mask: format {found!r:.80}. Allowed: {FORMAT!r}.")
         try:
             fields = _Fields.model_validate(value).fields
-            full = Layout(Schema(tuple(f.field() for f in fields)), tuple(f.width for f in fields))
+            shared = tuple(tuple(f.shared) for f in fields if f.shared is not None) or None
+            full = Layout(Schema(tuple(f.field() for f in fields)), tuple(f.width for f in fields), shared)
             if full.columns > _COLUMNS:
                 raise MaskError(f"A mask over {full.columns} columns. Allowed: at most {_COLUMNS}.")
             first = tuple(f.first_order for f in fields if f.first_order is not None) or None
@@ -173,6 +186,7 @@ class _Kept(BaseModel):
     length: int = 1
     width: int
     kept: list[int]
+    shared: list[int] | None = None
     first_order: int | None = None
 
     def field(self) -> Field:

@@ -14,8 +14,11 @@ UNKNOWN: Final = 0
 """The id, in every field, of values that are rare or absent in the training rows."""
 PADDING: Final = -1
 """Fills rows that have fewer values of a field than its length."""
-Tier = Literal["frequent", "rare"]
-"""Part of a column's values, as a field of its own: the most frequent ones and null, or the others."""
+Tier = Literal["frequent", "middle", "rare"]
+"""Part of a column's values, as a field of its own: the most frequent ones and null, or others."""
+
+ENDS: Final[tuple[Tier, Tier]] = ("frequent", "rare")
+"""The tiers that every split column has."""
 
 
 def tier_name(column: str, tier: Tier) -> str:
@@ -81,22 +84,22 @@ class Schema(Shown):
 
     @property
     def tiers(self) -> dict[str, tuple[str, ...]]:
-        """Each column's fields, in order: both tiers of a column that is split, else the field itself."""
+        """Each column's fields, in order: the tiers of a column that is split, else the field itself."""
         names = set(self.names)
         found: dict[str, tuple[str, ...]] = {}
         for name in self.names:
             column, _, tier = name.rpartition(":")
-            both = tuple(tier_name(column, one) for one in get_args(Tier))
-            split = tier in get_args(Tier) and names.issuperset(both)
-            found.setdefault(column if split else name, both if split else (name,))
+            own = tuple(tier_name(column, one) for one in get_args(Tier) if tier_name(column, one) in names)
+            split = tier in get_args(Tier) and {own[0], own[-1]} == {tier_name(column, one) for one in ENDS}
+            found.setdefault(column if split else name, own if split else (name,))
         return found
 
     def __len__(self) -> int:
         return len(self.fields)
 
     def layout(self, width: int) -> "Layout":
-        """The layout in which each field has min(width, cardinality) columns."""
-        return Layout(self, tuple(min(width, count) for count in self.cardinalities))
+        """The layout in which each field has min(width, cardinality) columns, and the tiers of a column one vector."""
+        return Layout(self, tuple(min(width, count) for count in self.cardinalities)).sharing()
 
     def view(self) -> View:
         """The fields, their cardinalities and, if any has several values per row, their lengths."""
@@ -124,12 +127,77 @@ class Layout(Shown):
 
     schema: Schema
     widths: tuple[int, ...]
+    shared: tuple[tuple[int, ...], ...] | None = None
+    """Where the tiers of a column share one vector: the position in it of each column of each field. None: every field
+    has a vector of its own."""
 
     def __post_init__(self) -> None:
         if len(self.widths) != len(self.schema):
             raise DataError(f"{len(self.widths)} widths for {len(self.schema)} fields. Give one each.")
         if min(self.widths) < 0:
             raise DataError(f"Widths {self.widths}. Allowed: 0 or more each.")
+        if self.shared is not None:
+            self._check_shared(self.shared)
+
+    def _check_shared(self, shared: tuple[tuple[int, ...], ...]) -> None:
+        """Refuses positions that are not ascending, or a vector with a position that no column has."""
+        if tuple(map(len, shared)) != self.widths:
+            raise DataError(f"Positions {shared!r:.80} for widths {self.widths}. Give one for each column.")
+        for column, own in self.members:
+            found = sorted({place for j in own for place in shared[j]})
+            if found != list(range(len(found))) or any(list(shared[j]) != sorted(set(shared[j])) for j in own):
+                given = [list(shared[j]) for j in own]
+                raise DataError(f"Positions {given!r:.80} in the vector of '{column}'. Allowed: ascending, from 0 on.")
+
+    @property
+    def members(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Each column of the data with the indices of its fields."""
+        place = {name: j for j, name in enumerate(self.schema.names)}
+        return [(column, tuple(place[name] for name in names)) for column, names in self.schema.tiers.items()]
+
+    def sharing(self) -> "Layout":
+        """The same columns, where the tiers of a column share one vector, position by position."""
+        if len(self.schema.tiers) == len(self.schema):
+            return self
+        return Layout(self.schema, self.widths, tuple(tuple(range(width)) for width in self.widths))
+
+    def narrowed(self, kept: tuple[tuple[int, ...], ...]) -> "Layout":
+        """The layout of some columns of each field, ascending; a shared vector keeps the positions that one has."""
+        widths = tuple(len(own) for own in kept)
+        if self.shared is None:
+            return Layout(self.schema, widths)
+        before = [tuple(own[k] for k in one) for own, one in zip(self.shared, kept, strict=True)]
+        after = list[tuple[int, ...]](before)
+        for _, own in self.members:
+            rank = {place: i for i, place in enumerate(sorted({place for j in own for place in before[j]}))}
+            for j in own:
+                after[j] = tuple(rank[place] for place in before[j])
+        return Layout(self.schema, widths, tuple(after))
+
+    @property
+    def vectors(self) -> "Layout":
+        """What a head reads: one field per column of the data, as wide as its vector; itself if none is shared."""
+        if self.shared is None:
+            return self
+        fields, widths = list[Field](), list[int]()
+        for column, own in self.members:
+            first = self.schema.fields[own[0]]
+            fields.append(
+                first if len(own) == 1 else Field(column, sum(self.schema.cardinalities[j] for j in own), first.length)
+            )
+            widths.append(max((place + 1 for j in own for place in self.shared[j]), default=0))
+        return Layout(Schema(tuple(fields)), tuple(widths))
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """The column of `vectors` that each column is added to, (S,)."""
+        if self.shared is None:
+            return np.arange(self.columns)
+        starts, found = self.vectors.starts, [np.zeros(0, np.int64)] * len(self.widths)
+        for start, (_, own) in zip(starts, self.members, strict=False):
+            for j in own:
+                found[j] = start + np.asarray(self.shared[j], dtype=np.int64)
+        return np.concatenate(found)
 
     @property
     def columns(self) -> int:

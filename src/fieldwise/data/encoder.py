@@ -20,7 +20,7 @@ from fieldwise.core.schema import UNKNOWN, Field, Schema, Tier
 from fieldwise.data.cells import Cells
 from fieldwise.data.convert import TextForm
 from fieldwise.data.dataframes import is_scalar, to_arrow
-from fieldwise.data.field_encoder import Encoded, FieldEncoder, TimeType, tier_pairs
+from fieldwise.data.field_encoder import Encoded, FieldEncoder, TimeType, tier_runs
 from fieldwise.data.rules import Rule
 from fieldwise.data.unparsed import Unparsed
 from fieldwise.data.vocabulary import Vocabulary
@@ -39,7 +39,7 @@ class _Entry(Record):
     cells: Cells = Cells()
     tier: Tier | None = None
     form: TextForm | None = None
-    """Form of the texts of both tiers."""
+    """Form of the texts of all tiers."""
 
     @model_validator(mode="after")
     def _has_one_value(self) -> "_Entry":
@@ -179,25 +179,29 @@ class Encoder:
         """Encodes raw columns, one per field, and counts text that is no time."""
         found: list[Encoded] = []
         for index, (field, column) in enumerate(zip(self.fields, columns, strict=True)):
-            if index in self._pairs:
-                both = self._pairs[index].encode(column)
-                last = field.vocabulary.cardinality - 1
-                found.append(both._replace(ids=np.where(both.ids <= last, both.ids, UNKNOWN)))
-                found.append(both._replace(ids=np.where(both.ids > last, both.ids - last, UNKNOWN)))
-            elif index - 1 not in self._pairs:
+            if index in self._runs:
+                whole, count = self._runs[index]
+                all_tiers, before = whole.encode(column), 0
+                for tier in self.fields[index : index + count]:
+                    last = before + tier.vocabulary.cardinality - 1
+                    own = (all_tiers.ids > before) & (all_tiers.ids <= last)
+                    found.append(all_tiers._replace(ids=np.where(own, all_tiers.ids - before, UNKNOWN)))
+                    before = last
+            elif index == len(found):
                 found.append(field.encode(column))
         unparsed.add(columns, found)
         return found
 
     @cached_property
-    def _pairs(self) -> dict[int, FieldEncoder]:
-        """Tiers that are looked up together: quicker, and no value is found in both by another spelling."""
-        return tier_pairs(self.fields)
+    def _runs(self) -> dict[int, tuple[FieldEncoder, int]]:
+        """Tiers that are looked up together: quicker, and no value is found in two by another spelling."""
+        return tier_runs(self.fields)
 
     def untiered(self) -> "Encoder":
-        """Returns the encoder with both tiers of a column as one field."""
-        pairs = self._pairs
-        return Encoder([pairs.get(i, field) for i, field in enumerate(self.fields) if i - 1 not in pairs])
+        """Returns the encoder with tiers of a column that follow each other as one field."""
+        rest = {index + i for index, (_, count) in self._runs.items() for i in range(1, count)}
+        joined = {index: whole for index, (whole, _) in self._runs.items()}
+        return Encoder([joined.get(i, field) for i, field in enumerate(self.fields) if i not in rest])
 
     def unknown(self, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Returns a mask (rows, F) of the fields that have an unknown value."""

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -144,14 +143,28 @@ class FieldEncoder:
         return bad
 
 
-def tier_pairs(fields: Sequence[FieldEncoder]) -> dict[int, FieldEncoder]:
-    """Returns, by the index of a frequent tier that its rare one follows, both as one field, with the rare ids last."""
-    pairs: dict[int, FieldEncoder] = {}
-    for index, (first, second) in enumerate(pairwise(fields)):
-        values = [first.vocabulary.values, second.vocabulary.values]
-        alike = first.rule == second.rule and values[0].type == values[1].type
-        if (first.tier, second.tier) == ("frequent", "rare") and alike:
-            joined = pa.concat_arrays(values)
-            whole = replace(first.vocabulary, values=joined, counts=pa.nulls(len(joined)))
-            pairs[index] = replace(first, vocabulary=whole, tier=None)
-    return pairs
+def tier_runs(fields: Sequence[FieldEncoder]) -> dict[int, tuple[FieldEncoder, int]]:
+    """Returns tiers of one column that follow each other as one field, with the ids of later tiers last.
+
+    By the index of the first, with their number.
+    """
+    runs: dict[int, tuple[FieldEncoder, int]] = {}
+    start = 0
+    for end in range(1, len(fields) + 1):
+        if end < len(fields) and _follows(fields[end - 1], fields[end]):
+            continue
+        if end - start > 1:
+            own = fields[start:end]
+            joined = pa.concat_arrays([field.vocabulary.values for field in own])
+            whole = replace(own[0].vocabulary, values=joined, counts=pa.nulls(len(joined)))
+            runs[start] = replace(own[0], vocabulary=whole, tier=None), end - start
+        start = end
+    return runs
+
+
+def _follows(one: FieldEncoder, other: FieldEncoder) -> bool:
+    """Returns whether the second field is a later tier of the first one's column."""
+    order = get_args(Tier)
+    if one.tier is None or other.tier is None or order.index(one.tier) >= order.index(other.tier):
+        return False
+    return one.rule == other.rule and one.vocabulary.values.type == other.vocabulary.values.type

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.settings import Settings
@@ -34,6 +34,22 @@ def _increasing(edges: tuple[float, ...]) -> tuple[float, ...]:
     if not all(before < after for before, after in pairwise(edges)):
         raise ValueError("edges must be strictly increasing")
     return edges
+
+
+def _check_cuts(tiers: Any) -> Any:
+    """Returns a number, or two ascending ones; refuses what cuts no vocabulary into two or three parts."""
+    several = tiers if isinstance(tiers, list | tuple) else [tiers]
+    if all(isinstance(cut, int | float) and not isinstance(cut, bool) for cut in several):
+        cuts = [float(cut) for cut in several]
+        if len(several) == 1 and 0 <= cuts[0] < 1:
+            return cuts[0]
+        if len(several) == 2 and 0 < cuts[0] < cuts[1] < 1:
+            return tuple(cuts)
+    raise ValueError("allowed: 0 (one field), a fraction below 1, or two ascending ones, such as [0.1, 0.35]")
+
+
+Tiers = Annotated[float | tuple[float, float], BeforeValidator(_check_cuts)]
+"""Fractions of a category's values, the most frequent first, at which it is cut into tiers; 0: it is not."""
 
 
 class Rule(Settings):
@@ -62,13 +78,13 @@ class Rule(Settings):
     """Splits text into several values, which are mean-pooled; [] for text such as ['a', 'b']; lists need none."""
     longest: int = Field(16, ge=1, le=1000)
     """Maximum number of values per row, 1 to 1000; the rest of a longer list is dropped."""
-    tiers: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Fraction of the values that are frequent, below 1; they and the rest become two fields, if there are 100 values
-    or more. 0: one field; by default the source's setting. Only for categories with one value per row."""
+    tiers: Tiers | None = None
+    """Fractions of the values, the most frequent first, at which they are cut into two or three tiers, if there are 100
+    values or more. 0: one field; by default the source's setting. Only for categories with one value per row."""
 
     @field_validator("tiers")
     @classmethod
-    def _of_values(cls, tiers: float | None, info: ValidationInfo) -> float | None:
+    def _of_values(cls, tiers: Tiers | None, info: ValidationInfo) -> Tiers | None:
         if tiers and (info.data.get("kind", "category") != "category" or info.data.get("separator")):
             raise ValueError("only a category with one value per row has tiers. Remove it, or the kind or separator")
         return tiers

@@ -14,7 +14,7 @@ from fieldwise.core.errors import DataError
 from fieldwise.core.registry import unknown
 from fieldwise.core.settings import Settings
 from fieldwise.data.cells import Cells
-from fieldwise.data.rules import Rule
+from fieldwise.data.rules import Rule, Tiers
 from fieldwise.data.split import ColumnSplit, SplitRule
 from fieldwise.data.text_layout import UTF8, TextLayout
 from fieldwise.data.threshold import Threshold
@@ -119,9 +119,10 @@ class Source(Settings):
     min_count: MinCount = 1
     """Values with fewer training rows than this map to `unknown`; at least 1. auto: 1, 2, 5, 10 or 20 for categories,
     whichever is clearly best for a logistic regression on the validation rows."""
-    tiers: float = Field(0.25, ge=0, lt=1)
-    """Fraction of a category's values that are frequent; they and the rest become two fields with widths of their own.
-    Below 1; 0, as in the paper: one field. Categories with fewer than 100 values stay one field."""
+    tiers: Tiers = (0.1, 0.35)
+    """Fractions of a category's values, the most frequent first, at which they are cut into tiers with widths of their
+    own: one number for two tiers, two for three. 0, as in the paper: one field. Categories with fewer than 100 values
+    stay one field."""
     fields: dict[str, Rule] = Field(default_factory=dict)
     """Rules that override the source's, by field; keys that a rule leaves out keep the source's value."""
 

@@ -1,7 +1,7 @@
-"""Splits a category into two fields: its most frequent values and the others, each with a table of its own.
+"""Splits a category into two or three fields by the frequency of its values, each with a table of its own.
 
-Only the encoding changes, so models, searches and exports need not know: a frequent value has an id in the first field
-and is `unknown` in the second, a rare value the reverse, and an unseen value is `unknown` in both.
+A value has an id in one of the fields and is `unknown` in the others; an unseen value is `unknown` in all. Models add
+their vectors (`models/vectors.py`); searches and exports need not know.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from fieldwise.core.errors import DataError
 from fieldwise.core.hints import setting
-from fieldwise.core.schema import Tier, tier_name
+from fieldwise.core.schema import ENDS, Tier, tier_name
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.data.kinds.check import Check, ColumnCheck
-from fieldwise.data.rules import Rule
+from fieldwise.data.rules import Rule, Tiers
 from fieldwise.data.source import Source
 from fieldwise.data.vocabulary import Vocabulary
 
@@ -31,7 +31,7 @@ def check_tiers(fields: Sequence[FieldEncoder]) -> None:
         if field.rule.tiers and not _may_be_split(field):
             holds = "several values per row" if field.several else f"values of kind {field.rule.kind}"
             raise DataError(
-                f"Field '{field.name}' has tiers = {field.rule.tiers:g} and {holds}. Allowed: a category with one "
+                f"Field '{field.name}' has tiers = {field.rule.tiers} and {holds}. Allowed: a category with one "
                 f"value per row. Remove its tiers ({setting('data.tiers', 0, field.name)}), or change its kind."
             )
 
@@ -75,10 +75,11 @@ class TierIds:
 class Tiered:
     """An encoder with the tiers that the settings ask for."""
 
-    def __init__(self, encoder: Encoder, fraction: float) -> None:
-        """Splits fields; `fraction` is that of the values which are frequent, where a field's rule gives none."""
+    def __init__(self, encoder: Encoder, tiers: Tiers) -> None:
+        """Splits fields; `tiers` is the setting of fields whose rule gives none."""
         self._given = encoder
-        self._parts = list(_parts(encoder.fields, fraction))
+        self._parts = list(_parts(encoder.fields, tiers))
+        _check_names(self._parts)
         self.encoder = Encoder([part.field for part in self._parts])
         """The encoder of the new fields; that of the old ones if none is split."""
 
@@ -107,8 +108,8 @@ class Tiered:
         return TierIds(tuple(starts), tuple((part.index, part.ids) for part in self._parts))
 
     def counts(self, split: dict[str, Any]) -> dict[str, Any]:
-        """Returns the counts of a split: rows that neither tier knows, and nulls, which are frequent values."""
-        once = [0 if part.field.tier == "rare" else 1 for part in self._parts]
+        """Returns the counts of a split: rows that no tier knows, and nulls, which are frequent values."""
+        once = [int(part.field.tier in (None, ENDS[0])) for part in self._parts]
         return {
             **split,
             "unknown": [split["unknown"][part.index] for part in self._parts],
@@ -119,19 +120,15 @@ class Tiered:
         }
 
 
-def _parts(fields: Sequence[FieldEncoder], fraction: float) -> Iterator[_Part]:
-    names = {field.name for field in fields}
+def _parts(fields: Sequence[FieldEncoder], tiers: Tiers) -> Iterator[_Part]:
     for index, field in enumerate(fields):
-        own = fraction if field.rule.tiers is None else field.rule.tiers
+        own = tiers if field.rule.tiers is None else field.rule.tiers
         if not own or not _may_be_split(field) or len(field.vocabulary.values) < MIN_VALUES:
             yield _Part(field, index)
             continue
-        frequent = _frequent(field.vocabulary, own)
         rule = field.rule.model_copy(update={"tiers": own})
-        tiers: dict[Tier, NDArray[np.bool_]] = {"frequent": frequent, "rare": ~frequent}
-        for tier, chosen in tiers.items():
-            name = _free(tier_name(field.name, tier), names)
-            names.add(name)
+        for tier, chosen in _members(field.vocabulary, own).items():
+            name = tier_name(field.name, tier)
             known = np.append(False, chosen)  # id 0 is `unknown`
             ids = np.cumsum(known, dtype=np.int32) * known
             vocabulary = field.vocabulary.part(chosen)
@@ -146,9 +143,10 @@ def expected(check: Check, rules: Mapping[str, Rule], source: Source) -> Check:
         values = column.cardinality + (column.nulls > 0)
         if rule is None or not rule.keeps_values or column.kind != "category" or values < MIN_VALUES:
             return column
-        if not (source.tiers if rule.tiers is None else rule.tiers):
+        tiers = source.tiers if rule.tiers is None else rule.tiers
+        if not tiers:
             return column
-        names = [_free(tier_name(column.fields[0], tier), set(rules)) for tier in get_args(Tier)]
+        names = names_of(column.fields[0], tiers)
         sure = (rule.min_count or source.min_count) == 1
         return _with_tiers(column, names, "" if sure else f"if {MIN_VALUES} values have min_count rows, ")
 
@@ -156,22 +154,42 @@ def expected(check: Check, rules: Mapping[str, Rule], source: Source) -> Check:
 
 
 def _with_tiers(column: ColumnCheck, names: Sequence[str], condition: str = "") -> ColumnCheck:
-    return column.model_copy(update={"reason": f"{column.reason}; {condition}fields: {' and '.join(names)}"})
+    return column.model_copy(update={"reason": f"{column.reason}; {condition}fields: {', '.join(names)}"})
 
 
 def _may_be_split(field: FieldEncoder) -> bool:
     return field.rule.keeps_values and not field.several
 
 
-def _frequent(vocabulary: Vocabulary, fraction: float) -> NDArray[np.bool_]:
-    """Returns a mask of the frequent values; null is one of them, and both tiers have values."""
-    count = len(vocabulary.values)
-    cut = min(max(1, round(fraction * count)), count - 2)
-    found: NDArray[np.bool_] = (np.arange(count) < cut) | np.asarray(vocabulary.values.is_null())
-    return found
+def names_of(column: str, tiers: Tiers) -> list[str]:
+    """Returns the names of the fields of a column that is split."""
+    return [tier_name(column, tier) for tier in _tiers(tiers)]
 
 
-def _free(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
+def _tiers(tiers: Tiers) -> tuple[Tier, ...]:
+    return get_args(Tier) if isinstance(tiers, tuple) else ENDS
+
+
+def _members(vocabulary: Vocabulary, tiers: Tiers) -> dict[Tier, NDArray[np.bool_]]:
+    """Returns a mask of the values of each tier; null is among the most frequent, and every tier has values."""
+    count, names = len(vocabulary.values), _tiers(tiers)
+    cuts, first = [], -1
+    for place, fraction in enumerate(tiers if isinstance(tiers, tuple) else (tiers,)):
+        room = 2 * (len(names) - 1 - place)  # null may leave a tier
+        cuts.append(min(max(first + 2, round(fraction * count)), count - room))
+        first = cuts[-1]
+    places = np.searchsorted(cuts, np.arange(count), side="right")
+    places[np.asarray(vocabulary.values.is_null())] = 0
+    return {tier: places == place for place, tier in enumerate(names)}
+
+
+def _check_names(parts: Sequence[_Part]) -> None:
+    """Refuses a raw column with the name of a tier, whose vector models would add to others."""
+    raw = [part.field.name for part in parts if part.field.tier is None]
+    split = {part.field.name for part in parts if part.field.tier}
+    ends = [{tier_name(name.rpartition(":")[0], tier) for tier in ENDS} for name in raw]
+    for name, both in zip(raw, ends, strict=True):
+        if name in split or (name in both and both <= split | set(raw)):
+            raise DataError(
+                f"Field '{name}' has the name of a tier of '{name.rpartition(':')[0]}' (data.tiers). Rename the column."
+            )

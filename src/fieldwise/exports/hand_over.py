@@ -94,7 +94,7 @@ def to_torchrec(predictor: Predictor, tables: Tables, folder: Path) -> list[Path
         found = torch.nn.functional.pad(model.embedding.table(j).detach(), padding)
         weights[f"embedding_bags.{name}.weight"] = found.contiguous()
         if lift is not None:
-            own = lift.detach()[model.layout.starts[j] : model.layout.starts[j + 1]]
+            own = lift.detach()[model.layout.targets[model.layout.starts[j] : model.layout.starts[j + 1]]]
             weights[f"projections.{name}.weight"] = torch.nn.functional.pad(own.T, padding).contiguous()
         configs.append(
             {

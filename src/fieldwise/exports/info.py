@@ -35,6 +35,8 @@ class FieldInfo(Record):
     """1 where the field has first-order weights."""
     kept: list[int] | None = None
     """Indices of these columns in the full model, if known."""
+    shared: list[Annotated[int, Field(ge=0)]] | None = None
+    """Positions of these columns in the vector that the tiers of a column share; None if each field has its own."""
 
 
 class FileInfo(Record):
@@ -119,7 +121,8 @@ class ModelInfo(Record):
     def layout(self) -> Layout:
         """The fields and their widths."""
         fields = tuple(SchemaField(f.name, f.cardinality, f.length) for f in self.fields)
-        return Layout(Schema(fields), tuple(f.width for f in self.fields))
+        shared = tuple(tuple(f.shared) for f in self.fields if f.shared is not None) or None
+        return Layout(Schema(fields), tuple(f.width for f in self.fields), shared)
 
     @property
     def linear(self) -> Layout:
@@ -178,6 +181,7 @@ def field_infos(layout: Layout, linear: Layout | None, kept: Sequence[Sequence[i
             width=layout.widths[j],
             first_order=linear.widths[j] if linear else 0,
             kept=None if (own := kept[j]) is None else list(own),
+            shared=None if layout.shared is None else list(layout.shared[j]),
         )
         for j, field in enumerate(layout.schema.fields)
     ]

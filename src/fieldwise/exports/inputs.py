@@ -73,7 +73,7 @@ def splits_in_graph(field: FieldEncoder) -> bool:
 def feeds(encoder: Encoder, rows: Any) -> dict[str, NDArray[Any]]:
     """Returns the input tensors for raw rows: a dict of columns, or anything with an Arrow stream."""
     table, tensors = encoder.table(rows), {}
-    encoder = encoder.untiered()  # one tensor has the spelling of both tiers
+    encoder = encoder.untiered()  # one tensor has the spelling of all tiers
     timed = Encoder([field for field in encoder.fields if field.reads_times])
     timed.encode(table)  # refuses text that is no time
     pairs = zip(encoder.fields, inputs_of(encoder), strict=True)

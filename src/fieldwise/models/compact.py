@@ -59,7 +59,7 @@ def widened(model: HeadModel, start: HeadModel, mask: Mask, wider: Mask) -> Head
         if model.first_order and large.first_order and model.linear:
             for j in (j for j, width in enumerate(model.linear.widths) if width):
                 large.first_order.table(j).copy_(model.first_order.part_for(large.first_order, j, [0]))
-        slices, old = large.head.slices(inner), model.head.state_dict()
+        slices, old = large.head.slices(inner.vectors), model.head.state_dict()
         for name, weight in large.head.state_dict().items():
             weight[_at(weight, slices.get(name, {}))] = old[name]
     return large
@@ -78,7 +78,7 @@ def _both(one: Layout, other: Layout) -> Layout:
 
 def _sliced(head: Head, small: Head, mask: Mask) -> dict[str, Tensor]:
     """The weights of a narrow head; refuses slices that do not match its shapes."""
-    state, slices = head.state_dict(), head.slices(mask)
+    state, slices = head.state_dict(), head.slices(mask.vectors)
     for name in slices.keys() - state.keys():
         raise MaskError(f"{type(head).__name__}.slices names '{name}'. {unknown('slices', name, state)}")
     for name, axes in slices.items():

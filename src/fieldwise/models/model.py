@@ -16,6 +16,7 @@ from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.settings import Settings
 from fieldwise.models.fields import needed_fields
 from fieldwise.models.gating import times_gate
+from fieldwise.models.vectors import Vectors
 from fieldwise.tables.embedding import FieldEmbedding
 
 Slices = dict[str, dict[int, Tensor]]
@@ -127,6 +128,7 @@ class HeadModel(CTRModel):
         self.settings, self.schema, self.layout, self.linear = settings, layout.schema, layout, linear
         self.embedding = FieldEmbedding(layout, settings.init)
         self.first_order = FieldEmbedding(linear, settings.init) if linear and linear.columns else None
+        self.vectors = Vectors(layout)
         self.head = head
 
     def forward(self, ids: Tensor, gate: Tensor | None = None) -> Tensor:
@@ -151,7 +153,7 @@ class HeadModel(CTRModel):
         if columns.shape[1] == self.layout.columns:
             return self.logits(ids, columns)
         v, first = columns.split([self.layout.columns, columns.shape[1] - self.layout.columns], 1)
-        logits: Tensor = self.head(v) + first.sum(1)
+        logits: Tensor = self.head(self.vectors(ids, v)) + first.sum(1)
         return logits
 
     def gated(self, ids: Tensor, gate: Tensor) -> Tensor:
@@ -172,7 +174,7 @@ class HeadModel(CTRModel):
 
     def logits(self, ids: Tensor, v: Tensor) -> Tensor:
         """Logits (B,) of ids (B, places) whose embedding is v (B, S)."""
-        logits: Tensor = self.head(v)
+        logits: Tensor = self.head(self.vectors(ids, v))
         return logits if self.first_order is None else logits + self.first_order(ids).sum(1)
 
     @torch.no_grad()
@@ -250,7 +252,7 @@ class OwnModel(Model):
         """
         if linear is None:
             linear = self.linear(layout.schema)
-        return HeadModel(self, layout, linear, self.head(layout))
+        return HeadModel(self, layout, linear, self.head(layout.vectors))
 
     def layout(self, schema: Schema) -> Layout:
         """The columns of the full model."""
@@ -262,6 +264,7 @@ class OwnModel(Model):
 
     def fresh(self, schema: Schema, mask: Mask) -> HeadModel:
         """A model with the mask's columns, initialized from torch's global random state."""
+        mask = mask.on(self.layout(schema))
         return self.build(mask.layout, mask.linear)
 
     def weights(self, schema: Schema) -> nn.Module:

@@ -12,6 +12,7 @@ from fieldwise.core.store import FLOAT32, Store
 from fieldwise.models.factory_model import FactoryModel
 from fieldwise.models.fields import needed_fields
 from fieldwise.models.model import CTRModel, HeadModel, Model, OwnModel
+from fieldwise.models.vectors import Vectors
 from fieldwise.pruning.rebuilding import unstored
 from fieldwise.tables.stored import stored_embedding
 
@@ -27,11 +28,12 @@ class StoredModel(nn.Module):
         self.schema = layout.schema
         self.embedding = stored_embedding(layout, store)
         self.first_order = stored_embedding(linear, store) if linear and linear.columns else None
-        self.head = settings.head(layout)
+        self.vectors = Vectors(layout)
+        self.head = settings.head(layout.vectors)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits (B,) of ids (B, places)."""
-        logits: Tensor = self.head(self.embedding(ids))
+        logits: Tensor = self.head(self.vectors(ids, self.embedding(ids)))
         return logits if self.first_order is None else logits + self.first_order(ids).sum(1)
 
     @property

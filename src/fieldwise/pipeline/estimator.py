@@ -58,7 +58,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     - `pretrain`, `retrain`: settings of the training of the full and of the compact model;
     - `fields`: rules by column, such as `{"price": fw.Rule(kind="quantile")}`;
     - `min_count`: values with fewer training rows than this are unknown; auto chooses it on the validation rows;
-    - `tiers`: fraction of a category's values that are frequent; they and the rest become two fields; 0 is off;
+    - `tiers`: fractions of a category's values, the most frequent first, at which it is cut into tiers; 0 is off;
     - `valid`: fraction of the rows of each class for early stopping and the search;
     - `random_state`: seed, or a numpy random state; None is 0, so that two fits are equal;
     - `device`: auto, cpu or cuda;
@@ -78,7 +78,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         retrain: Retrain | None = None,
         fields: dict[str, Any] | None = None,
         min_count: int | Literal["auto"] = AUTO,
-        tiers: float = 0.25,
+        tiers: float | tuple[float, float] = (0.1, 0.35),
         valid: float = 0.1,
         random_state: Any = None,
         device: Device = "auto",

@@ -134,7 +134,8 @@ class Supernet(nn.Module):
         super().__init__()
         assert isinstance(model, OwnModel)
         fields, count = widths.shape  # the fields with columns
-        self.body = model.build(Layout(layout.schema, tuple(common if w else 0 for w in layout.widths)), linear)
+        wide = Layout(layout.schema, tuple(common if w else 0 for w in layout.widths))
+        self.body = model.build(wide if layout.shared is None else wide.sharing(), linear)
         bound = 1 / torch.from_numpy(np.sqrt(np.maximum(widths, 1)))[:, :, None, None]
         start = (torch.rand(fields, count, common, common) * 2 - 1) * bound
         self.maps = nn.Parameter(start.float())

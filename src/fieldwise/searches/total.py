@@ -31,16 +31,16 @@ def tables_budget(model: Model, schema: Schema, budget: Budget) -> Budget:
         raise BudgetError(
             f"Budget of {budget}: the dense layers of a factory's model are not counted. Leave 'total' out."
         )
-    dense = cache(lambda widths: dense_bytes(model, Layout(schema, widths)))
+    dense = cache(lambda columns: dense_bytes(model, columns))
 
     def spent(mask: Mask) -> int:
-        return int(budget.costs(mask.layout, mask.linear).sum()) + dense(mask.widths)
+        return int(budget.costs(mask.layout, mask.linear).sum()) + dense(mask.layout)
 
     tables = int(budget.costs(layout, linear).sum())
-    amount = budget.amount_of(budget.full(layout, linear) + dense(layout.widths))
+    amount = budget.amount_of(budget.full(layout, linear) + dense(layout))
     bound = replace(budget, amount=tables, share=False, total=False, fits=lambda mask: spent(mask) <= amount)
     even = select(even_scores(layout, budget.counted(linear)), layout, bound, linear)
-    most = tables + dense(layout.widths)
+    most = tables + dense(layout)
     if not spent(even) <= amount <= most:
         least = spent(even) if spent(even) > amount else 1
         raise BudgetError(
@@ -63,7 +63,7 @@ def typed_budget(model: Model, schema: Schema, budget: Budget) -> Budget:
 def dense_bytes(model: OwnModel, layout: Layout) -> int:
     """Bytes of the dense layers of a model with these columns, counted without allocating them."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        return sum(tensor.nbytes for tensor in model.head(layout).state_dict().values())
+        return sum(tensor.nbytes for tensor in model.head(layout.vectors).state_dict().values())
 
 
 def even_scores(layout: Layout, linear: Layout | None) -> NDArray[np.float64]:

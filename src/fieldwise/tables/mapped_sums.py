@@ -22,7 +22,7 @@ def is_mapped_on_gpu(model: object) -> bool:
     head = getattr(model, "head", None)
     if not (isinstance(head, SummedHead) and isinstance(embedding, FieldEmbedding)):
         return False
-    if not embedding.groups or max(embedding.layout.schema.lengths) > 1:
+    if not embedding.groups or max(embedding.layout.schema.lengths) > 1 or embedding.layout.shared is not None:
         return False
     device = next(embedding.parameters()).device
     if not (has_kernels(device) if head.only_pairs else has_all_kernels(device)):

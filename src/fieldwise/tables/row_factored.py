@@ -22,7 +22,8 @@ def is_row_factored(model: object) -> bool:
     embedding = getattr(model, "embedding", None)
     if not (isinstance(getattr(model, "head", None), SummedHead) and isinstance(embedding, FieldEmbedding)):
         return False
-    single = bool(embedding.groups) and max(embedding.layout.schema.lengths) == 1
+    layout = embedding.layout
+    single = bool(embedding.groups) and max(layout.schema.lengths) == 1 and layout.shared is None
     return single and not next(embedding.parameters()).is_cuda
 
 

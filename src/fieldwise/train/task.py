@@ -185,7 +185,7 @@ def _empty(layout: Layout) -> frozenset[int]:
 
 def _less(layout: Layout, fields: frozenset[int]) -> Layout:
     """A layout without the columns of some fields."""
-    return Layout(layout.schema, tuple(0 if j in fields else width for j, width in enumerate(layout.widths)))
+    return layout.narrowed(tuple(() if j in fields else tuple(range(width)) for j, width in enumerate(layout.widths)))
 
 
 def choose_device(name: Device) -> torch.device:
