@@ -16,11 +16,13 @@ from fieldwise.data.store import Split
 from fieldwise.exports.folder import export, load
 from fieldwise.models.compact import compact, widened
 from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.fm import FM
 from fieldwise.models.model import OwnModel
 from fieldwise.models.stored import stored, stored_bytes
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import search
 from fieldwise.searches.uniform import Uniform
+from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
 from fieldwise.train.task import Task
 from tests.searches.small_searches import small
@@ -131,6 +133,29 @@ def test_a_value_moves_the_row_of_its_own_tier_only() -> None:
         if j == 1 and not known.any(1).all():
             read.add(0)  # `unknown` has a row in the first tier
         assert set(torch.nonzero(moved).flatten().tolist()) == read
+
+
+SINGLE = Schema(tuple(field for field in SCHEMA.fields if field.length == 1))
+
+
+@pytest.mark.parametrize("settings", [FM(), DeepFM(width=4, dropout=0.0)])
+@pytest.mark.parametrize("fraction", [1.0, 0.5, 0.2])
+def test_by_rows_gives_the_model_s_logits_and_gradients(settings: OwnModel, fraction: float) -> None:
+    ids = torch.cat([IDS[:, :4], IDS[:, 7:]], 1)
+    model = trained(settings, settings.layout(SINGLE))
+    model = compact(model, random_mask(model.layout, 5, fraction)).train()
+    gate = torch.linspace(-0.5, 1, model.layout.columns).relu()
+    by_rows = row_factored(model)
+    assert by_rows is not model
+    for values in (None, gate):
+        found = []
+        for forward in (model, by_rows):
+            model.zero_grad()
+            logits = forward(ids, values)
+            (logits * torch.linspace(-1, 1, len(ids))).sum().backward()
+            found.append([logits, *(weight.grad for weight in model.parameters())])
+        for plain, ours in zip(*found, strict=True):
+            torch.testing.assert_close(ours, plain, atol=5e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("store", ["float32", "float16", "int8", "int4"])

@@ -27,10 +27,11 @@ class Vectors(nn.Module):
         place = {j: ends + i for i, j in enumerate(j for own in others for j in own)}
         place |= {own[0]: i for i, own in enumerate(members)}
         always = len(place)
+        self._tiers = [place.get(j, always) for j in range(len(layout.widths))]
         most = max(map(len, others))
         self._keep("others", [[starts[(*own, *own)[i]] for own in others] for i in range(most)])
         self._keep("later", [starts[j] for own in others for j in own])
-        self._keep("tiers", [place.get(j, always) for j in layout.owners.tolist()])
+        self._keep("tiers", [self._tiers[j] for j in layout.owners.tolist()])
         self._keep("targets", layout.targets.tolist())
         self._keep("sources", _sources(layout))
 
@@ -46,6 +47,10 @@ class Vectors(nn.Module):
             added: Tensor = _Added.apply(v, on, self.get_buffer("targets"), self.get_buffer("sources"))  # type: ignore[no-untyped-call]
             return added
         return _added(v * on, self.get_buffer("sources"))
+
+    def reads(self, ids: Tensor, fields: list[int]) -> Tensor:
+        """Whether a row of the batch reads each of the fields, (B, fields)."""
+        return self.on(ids)[:, [self._tiers[j] for j in fields]]
 
     def on(self, ids: Tensor) -> Tensor:
         """Whether a row of the batch reads a tier: the first ones, the others, and one for fields without tiers."""

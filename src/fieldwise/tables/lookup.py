@@ -109,9 +109,12 @@ def whole_table(table: nn.Parameter, rows: Tensor) -> Found:
     return Found(table, Places(rows))
 
 
-def bag(weights: Tensor, places: Places) -> Tensor:
-    """Sums of rows of weights (R, K), one per row of the batch, (B, K); `places.by_row` must be known."""
-    sums: Tensor = _Bag.apply(weights, places)  # type: ignore[no-untyped-call]
+def bag(weights: Tensor, places: Places, counts: Tensor | None = None) -> Tensor:
+    """Sums of rows of weights (R, K), one per row of the batch, (B, K); `places.by_row` must be known.
+
+    `counts` (B, n) is how often the row at each place counts, 1 if not given.
+    """
+    sums: Tensor = _Bag.apply(weights, places, counts)  # type: ignore[no-untyped-call]
     return sums
 
 
@@ -177,14 +180,16 @@ class _Bag(torch.autograd.Function):
     """Sums of the rows at each row of a batch."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, places: Places) -> Tensor:
+    def forward(ctx: Any, weights: Tensor, places: Places, counts: Tensor | None) -> Tensor:
         """(R, K) to (B, K)."""
-        ctx.places = places
-        return functional.embedding_bag(places.numbers, weights, mode="sum")
+        ctx.places, ctx.counts = places, counts
+        return functional.embedding_bag(places.numbers, weights, mode="sum", per_sample_weights=counts)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         """(B, K) to (R, K)."""
         back = ctx.places.by_row
         batch = back.order // ctx.places.numbers.shape[1]
-        return functional.embedding_bag(batch, grads[0].contiguous(), back.starts, mode="sum"), None
+        counts = None if ctx.counts is None else ctx.counts.flatten().index_select(0, back.order)
+        grad = grads[0].contiguous()
+        return functional.embedding_bag(batch, grad, back.starts, mode="sum", per_sample_weights=counts), None, None

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.lookup import Distinct, Found, bag
 from fieldwise.tables.mapped_sums import is_mapped_on_gpu, mapped_on_gpu
-from fieldwise.tables.summed import Forward, HeadOverTables, SummedHead
+from fieldwise.tables.summed import Forward, HeadOverTables, SharedMaps, SummedHead
 
 
 def is_row_factored(model: object) -> bool:
@@ -22,8 +22,7 @@ def is_row_factored(model: object) -> bool:
     embedding = getattr(model, "embedding", None)
     if not (isinstance(getattr(model, "head", None), SummedHead) and isinstance(embedding, FieldEmbedding)):
         return False
-    layout = embedding.layout
-    single = bool(embedding.groups) and max(layout.schema.lengths) == 1 and layout.shared is None
+    single = bool(embedding.groups) and max(embedding.layout.schema.lengths) == 1
     return single and not next(embedding.parameters()).is_cuda
 
 
@@ -38,28 +37,33 @@ def row_factored(model: nn.Module) -> Forward:
     assert isinstance(head, SummedHead)
 
     distinct, columns = Distinct(), _columns(embedding.layout.widths)
+    shared = SharedMaps(head, embedding.layout) if embedding.layout.shared is not None else None
 
     def logits(ids: Tensor, gate: Tensor | None = None) -> Tensor:
         sums, of_first_order = [], None
+        if shared is not None:
+            shared.read()
         single = None if first_order is None else distinct.of(first_order.find(ids, 1))
         if first_order is not None and single is not None and gate is not None and len(gate) > embedding.layout.columns:
             single = _gated(first_order, single, gate[embedding.layout.columns :])
         for width, fields in embedding.groups.items():
             found = distinct.of(embedding.find(ids, width))
             counts = embedding.counts(found, fields)
-            weights, maps = found.weights, head.maps(fields)
+            weights, maps = found.weights, head.maps(fields) if shared is None else shared.maps(fields)
+            counts_at = None if shared is None else given.vectors.reads(ids, fields)
             if gate is not None:
                 maps = maps * gate[columns[fields, :width]].unsqueeze(2)  # scaling a column equals scaling its map
                 weights = weights.detach() if gate.requires_grad else weights  # only the gate needs a gradient
             features = _features(weights, maps, counts, head.common)
             if (
-                single is not None and single.places is found.places
+                single is not None and single.places is found.places and counts_at is None
             ):  # all fields in one table: one embedding bag for both
                 both = bag(torch.cat([features, single.weights], 1), found.places)
                 of_fields, of_first_order = both.split([features.shape[1], 1], 1)
                 sums.append(of_fields)
             else:
-                sums.append(bag(features, found.places))
+                read = None if counts_at is None else counts_at.to(features.dtype)
+                sums.append(bag(features, found.places, read))
         of_sums = head.of_sums(torch.stack(sums).sum(0) if len(sums) > 1 else sums[0])
         if single is None:
             return of_sums
