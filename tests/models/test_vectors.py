@@ -143,7 +143,7 @@ SINGLE = Schema(tuple(field for field in SCHEMA.fields if field.length == 1))
 def test_by_rows_gives_the_model_s_logits_and_gradients(settings: OwnModel, fraction: float) -> None:
     ids = torch.cat([IDS[:, :4], IDS[:, 7:]], 1)
     model = trained(settings, settings.layout(SINGLE))
-    model = compact(model, random_mask(model.layout, 5, fraction)).train()
+    model = compact(model, random_mask(model.layout, 5, fraction)).eval()  # a bias before statistics has no gradient
     gate = torch.linspace(-0.5, 1, model.layout.columns).relu()
     by_rows = row_factored(model)
     assert by_rows is not model
@@ -155,7 +155,7 @@ def test_by_rows_gives_the_model_s_logits_and_gradients(settings: OwnModel, frac
             (logits * torch.linspace(-1, 1, len(ids))).sum().backward()
             found.append([logits, *(weight.grad for weight in model.parameters())])
         for plain, ours in zip(*found, strict=True):
-            torch.testing.assert_close(ours, plain, atol=5e-4, rtol=1e-4)
+            torch.testing.assert_close(ours, plain, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("store", ["float32", "float16", "int8", "int4"])
