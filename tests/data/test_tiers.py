@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import fieldwise as fw
 from fieldwise.core.errors import DataError, SettingsError
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.field_encoder import FieldEncoder
 from fieldwise.data.rules import Rule
@@ -310,7 +312,7 @@ def test_settings_that_no_field_can_have_are_one_line(data: dict[str, Any], says
 @pytest.mark.parametrize(
     ("tables", "tiers"),
     [
-        ({"data": TABLE}, [0.1, 0.35]),
+        ({"data": TABLE}, "auto"),
         ({"data": {**TABLE, "tiers": 0.1}}, 0.1),
         ({"data": {**TABLE, "tiers": [0.2]}}, 0.2),
         ({"data": {**TABLE, "tiers": [0.2, 0.4]}}, [0.2, 0.4]),
@@ -320,8 +322,29 @@ def test_settings_that_no_field_can_have_are_one_line(data: dict[str, Any], says
         ({"data": {"name": "planted"}}, 0),
     ],
 )
-def test_tiers_are_on_by_default_and_off_in_the_paper(tables: dict[str, Any], tiers: float | list[float]) -> None:
+def test_tiers_are_on_by_default_and_off_in_the_paper(tables: dict[str, Any], tiers: float | list[float] | str) -> None:
     assert RunSettings.parse(tables).values()["data"]["tiers"] == tiers
+
+
+@pytest.mark.parametrize(
+    ("tables", "tiers"),
+    [
+        ({}, (0.1, 0.35)),
+        ({"run": {"budgets": ["28 columns", "25%"]}}, (0.1, 0.35)),
+        ({"run": {"budgets": ["28 columns", "25% columns"]}}, 0),
+        ({"model": {"name": "tests.models.factories:deep"}}, 0.25),
+    ],
+)
+def test_auto_depends_on_budgets_and_model(tables: dict[str, Any], tiers: Any, tmp_path: Path) -> None:
+    pq.write_table(clicks(), tmp_path / "rows.parquet")
+    given = {"data": {"name": "table", "raw": tmp_path / "rows.parquet", "label": "click", "only": ["user", "few"]}}
+    rows = RunSettings.parse({**given, **tables}).rows
+    assert rows.tiers == tiers
+    made = rows.prepare(tmp_path / "data", Watcher())
+    assert made.info["made"]["source"]["tiers"] == (list(tiers) if isinstance(tiers, tuple) else tiers)
+    assert len(made.schema) == 2 + {(0.1, 0.35): 2, 0: 0, 0.25: 1}[tiers]
+    other = RunSettings.parse({**given, "run": {"budgets": ["28 columns"]}}).rows
+    assert other.prepare(tmp_path / "data", Watcher()).fingerprint == made.fingerprint, "auto takes what is there"
 
 
 @pytest.mark.parametrize(("name", "says"), [("tags", "several values per row"), ("price", "values of kind quantile")])

@@ -12,8 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fieldwise.data.rules import Tiers
-from fieldwise.data.source import Source, SourceRows
+from fieldwise.data.source import Source, SourceRows, SourceTiers
 
 CARDINALITIES: Final = {"user": 400, "item": 240, "city": 60, "noise_a": 400, "noise_b": 60, "noise_c": 12}
 PRODUCTS: Final = (("user", "item"),) * 5 + (("user", "city"),) * 2
@@ -29,7 +28,7 @@ class Planted(Source):
     """Number of rows; 1,000 to 1,000,000,000."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of the latent factors and the rows; at least 0."""
-    tiers: Tiers = 0.0
+    tiers: SourceTiers = 0.0
     """As in other sources, but off: all values of a planted field are equally frequent."""
     signal: float = Field(2.0, gt=0)
     """Standard deviation of the logit; larger values make clicks easier to predict. Above 0."""

@@ -73,6 +73,8 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
     }
     if _is_used(out):
         return _reopen(out, made)
+    source = source.cut(source.cuts)
+    made["source"]["tiers"] = source.values()["tiers"]
     rows = source.open()
     rules = rules_of(rows, source, split)
     work = out.absolute().with_name(f".{out.name}.partial")
@@ -90,7 +92,7 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         fitted = fit_vocabularies(chosen.staged, chosen.rules, rows.cells, lenient, engine.vocabulary_bytes, progress)
         check_tiers(fitted.fields)
         encoder = Encoder(fitted.fields)
-        tiered, limits = Tiered(encoder, source.tiers), source.min_count == AUTO
+        tiered, limits = Tiered(encoder, source.cuts), source.min_count == AUTO
         tiers = tiered.ids if tiered.splits_fields and not limits else None
         encoding = Encoding(
             encoder, tuple(fitted.places), labels, scratch, engine.shard_rows, tiers, engine.encoding_threads
@@ -99,7 +101,7 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         _check_classes(splits, staged.rows)
         if limits:
             encoder = _without_rare(encoder, shards, _open_counts(chosen.rules, rows, source))
-            tiered = Tiered(encoder, source.tiers)
+            tiered = Tiered(encoder, source.cuts)
             if encoder is not encoding.encoder or tiered.splits_fields:
                 shards, unknown = rewrite(chosen.staged, shards, Rewriting(encoder, tiered.ids, scratch))
                 splits = {name: {**split, "unknown": unknown[name]} for name, split in splits.items()}
@@ -143,6 +145,8 @@ def _reopen(out: Path, made: dict[str, Any]) -> Dataset:
     dataset = Dataset.open(out)
     before = dataset.info["made"]
     source = {**before["source"], "tiers": before["source"].get("tiers") or 0.0}  # earlier versions wrote none
+    if made["source"]["tiers"] == AUTO:
+        made = {**made, "source": {**made["source"], "tiers": source["tiers"]}}
     changed = differing({**before, "source": source}, made)
     if changed:
         raise DataError(

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, field_serializer
@@ -113,16 +113,21 @@ MinCount = Annotated[_Count | Auto, number_or_auto(_Count)]
 """Training rows that a value needs."""
 
 
+SourceTiers = Annotated[Tiers | Auto, number_or_auto(Tiers)]
+TIERS: Final = (0.1, 0.35)
+"""What `auto` is, unless a run knows better."""
+
+
 class Source(Settings):
     """Settings of a source; `open` returns its rows."""
 
     min_count: MinCount = 1
     """Values with fewer training rows than this map to `unknown`; at least 1. auto: 1, 2, 5, 10 or 20 for categories,
     whichever is clearly best for a logistic regression on the validation rows."""
-    tiers: Tiers = (0.1, 0.35)
+    tiers: SourceTiers = AUTO
     """Fractions of a category's values, the most frequent first, at which they are cut into tiers with widths of their
     own: one number for two tiers, two for three. 0, as in the paper: one field. Categories with fewer than 100 values
-    stay one field."""
+    stay one field. auto: 0.1 and 0.35; in a run whose budgets all count columns 0, of a factory's model 0.25."""
     fields: dict[str, Rule] = Field(default_factory=dict)
     """Rules that override the source's, by field; keys that a rule leaves out keep the source's value."""
 
@@ -135,6 +140,15 @@ class Source(Settings):
     def least_count(self) -> int:
         """`min_count`, 1 until `auto` is chosen."""
         return 1 if self.min_count == AUTO else self.min_count
+
+    @property
+    def cuts(self) -> Tiers:
+        """`tiers`, as numbers."""
+        return TIERS if self.tiers == AUTO else self.tiers
+
+    def cut(self, tiers: Tiers) -> Self:
+        """Returns the source with these tiers in place of `auto`."""
+        return self.model_copy(update={"tiers": tiers}) if self.tiers == AUTO else self
 
     @abstractmethod
     def open(self) -> SourceRows | Files:

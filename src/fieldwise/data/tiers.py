@@ -143,7 +143,7 @@ def expected(check: Check, rules: Mapping[str, Rule], source: Source) -> Check:
         values = column.cardinality + (column.nulls > 0)
         if rule is None or not rule.keeps_values or column.kind != "category" or values < MIN_VALUES:
             return column
-        tiers = source.tiers if rule.tiers is None else rule.tiers
+        tiers = source.cuts if rule.tiers is None else rule.tiers
         if not tiers:
             return column
         names = names_of(column.fields[0], tiers)

@@ -18,6 +18,7 @@ from fieldwise.core.settings import Settings, check_argument, validate
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.frame import Frame
 from fieldwise.data.prepare import prepare
+from fieldwise.data.rules import Tiers
 from fieldwise.data.split import ColumnSplit
 from fieldwise.data.store import Dataset, Split
 from fieldwise.exports.predictor import Predictor
@@ -25,6 +26,7 @@ from fieldwise.models import MODELS
 from fieldwise.models.factory import Build
 from fieldwise.models.model import Model
 from fieldwise.pipeline.estimator_rows import is_frame, labeled, split_rows, table_of, varying
+from fieldwise.pipeline.settings import tiers_for
 from fieldwise.searches import DEFAULT, SEARCHES
 from fieldwise.searches.search import Search, search
 from fieldwise.searches.total import tables_budget, typed_budget
@@ -58,7 +60,8 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     - `pretrain`, `retrain`: settings of the training of the full and of the compact model;
     - `fields`: rules by column, such as `{"price": fw.Rule(kind="quantile")}`;
     - `min_count`: values with fewer training rows than this are unknown; auto chooses it on the validation rows;
-    - `tiers`: fractions of a category's values, the most frequent first, at which it is cut into tiers; 0 is off;
+    - `tiers`: fractions of a category's values, the most frequent first, at which it is cut into tiers; 0 is off, auto
+      is 0.1 and 0.35, 0 for a budget in columns, and 0.25 for a function `build`;
     - `valid`: fraction of the rows of each class for early stopping and the search;
     - `random_state`: seed, or a numpy random state; None is 0, so that two fits are equal;
     - `device`: auto, cpu or cuda;
@@ -78,7 +81,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         retrain: Retrain | None = None,
         fields: dict[str, Any] | None = None,
         min_count: int | Literal["auto"] = AUTO,
-        tiers: float | tuple[float, float] = (0.1, 0.35),
+        tiers: float | tuple[float, float] | Literal["auto"] = AUTO,
         valid: float = 0.1,
         random_state: Any = None,
         device: Device = "auto",
@@ -111,8 +114,9 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         table = table_of(rows)
         self._columns = table.column_names
         with TemporaryDirectory(prefix="fieldwise-") as folder:
-            data = self._dataset(table, labels, seed, Path(folder) / "dataset")
             base: Any = self.model if callable(self.model) else self._named("model", MODELS, self.model, "dcnv2")
+            tiers = tiers_for(base, [Budget.parse(self.budget)])
+            data = self._dataset(table, labels, seed, tiers, Path(folder) / "dataset")
             task = Task(data.schema, _loaded(data.train), _loaded(data.valid), base, seed, self.device)
             encoder = data.encoder
         model, self.mask_ = self._train(task)
@@ -149,8 +153,8 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return rows, labels
 
-    def _dataset(self, table: pa.Table, labels: NDArray[np.int64], seed: int, out: Path) -> Dataset:
-        """The encoded rows; columns with one value are left out."""
+    def _dataset(self, table: pa.Table, labels: NDArray[np.int64], seed: int, tiers: Tiers, out: Path) -> Dataset:
+        """The encoded rows; columns with one value are left out. `tiers` is what `auto` is."""
         train, valid = split_rows(labels, self.valid, seed)
         kept = varying(table, train)
         if not kept:
@@ -166,7 +170,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if source is None:
             raise SettingsError("\n".join(problems))
         with in_estimator():
-            return prepare(source, out, ColumnSplit(column=place), (self.watcher or Watcher()).rows)
+            return prepare(source.cut(tiers), out, ColumnSplit(column=place), (self.watcher or Watcher()).rows)
 
     def _train(self, task: Task) -> tuple[Any, Mask]:
         """The retrained compact model, and its mask; refuses a wrong budget or search before any training."""

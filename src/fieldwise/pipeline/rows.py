@@ -11,7 +11,8 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.data import SOURCES
 from fieldwise.data.engines.engine import Engine
 from fieldwise.data.prepare import prepare
-from fieldwise.data.source import Source
+from fieldwise.data.rules import Tiers
+from fieldwise.data.source import TIERS, Source
 from fieldwise.data.split import SplitRule
 from fieldwise.data.store import Dataset
 from fieldwise.pipeline.reader import Reader, engine_of, source_of, split_of
@@ -24,11 +25,13 @@ class RowSettings:
     data: Source
     split: SplitRule
     engine: Engine
+    tiers: Tiers = TIERS
+    """What `auto` is in `data.tiers`."""
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], trusted: Trusted = None) -> "RowSettings":
         """Settings from plain tables; all tables of a run are checked if some are not about rows."""
-        if not {*values} <= {field.name for field in fields(cls)}:
+        if not {*values} <= {field.name for field in fields(cls)} - {"tiers"}:
             from fieldwise.pipeline.settings import RunSettings
 
             return RunSettings.parse(values, trusted).rows
@@ -42,4 +45,5 @@ class RowSettings:
     def prepare(self, out: Path, watcher: Watcher) -> Dataset:
         """Encodes the source into the dataset folder `out`."""
         watcher.begin(f"prepare {name_of(self.data, SOURCES)}", done=out.exists())
-        return prepare(self.data, out, self.split, watcher.rows, self.engine)
+        source = self.data if out.exists() else self.data.cut(self.tiers)
+        return prepare(source, out, self.split, watcher.rows, self.engine)

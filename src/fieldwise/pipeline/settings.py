@@ -1,6 +1,6 @@
 """Everything a user can choose for a run, from a TOML file and flags, checked together."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,14 +17,15 @@ from fieldwise.data import SOURCES
 from fieldwise.data.engines import ENGINES
 from fieldwise.data.engines.engine import Auto, Engine
 from fieldwise.data.planted import Planted
-from fieldwise.data.source import Source
+from fieldwise.data.rules import Tiers
+from fieldwise.data.source import TIERS, Source
 from fieldwise.data.split import SPLIT_RULES as SPLIT_NAMES
 from fieldwise.data.split import RandomSplit, SplitRule
 from fieldwise.data.store import Dataset
 from fieldwise.models import MODELS
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import Factory, model_named
-from fieldwise.models.model import Model
+from fieldwise.models.model import Model, OwnModel
 from fieldwise.models.stored import check_store
 from fieldwise.pipeline.reader import Reader, engine_of, source_of, split_of
 from fieldwise.pipeline.rows import RowSettings
@@ -122,7 +123,7 @@ class RunSettings:
                 f"[run] dataset = '{self.run.dataset}' is already prepared, and [data] names nothing else to prepare. "
                 "Remove run.dataset, and complete [data]."
             )
-        return RowSettings(self.data, self.split, self.engine)
+        return RowSettings(self.data, self.split, self.engine, tiers_for(self.model, self.run.budgets))
 
     @classmethod
     def of(cls, given: "RunInput") -> "RunSettings":
@@ -148,6 +149,17 @@ class RunSettings:
             "retrain": self.retrain.values(),
         }
         return _without_none(tables)
+
+
+def tiers_for(model: Model, budgets: Sequence[Budget]) -> Tiers:
+    """What `auto` is in `data.tiers`.
+
+    A factory's module has a vector for every tier, and then two are better than three. A budget in columns counts each
+    tier's, and fewer positions of a vector are worse than rare values that have all of them.
+    """
+    if not isinstance(model, OwnModel):
+        return 0.25
+    return 0.0 if all(budget.unit == "columns" for budget in budgets) else TIERS
 
 
 RunInput = RunSettings | Mapping[str, Any] | Path | str
