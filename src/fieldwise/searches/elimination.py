@@ -31,7 +31,7 @@ from fieldwise.searches.search import Search, SearchResult, finish
 from fieldwise.train.evaluate import ROWS
 from fieldwise.train.task import Task
 
-JOINT: Final = 1024
+JOINT: Final = 2048
 """Above this many columns, only columns of one field replace each other: the work grows with the third power."""
 ROWS_PER_COLUMN: Final = 4
 """With fewer validation rows per column, the loss is expanded once: masks fitted to so few rows go astray."""
@@ -49,7 +49,7 @@ class Elimination(Search):
     each other less."""
     stage: float = Field(0.5, ge=0, lt=1)
     """Once this fraction of the cost is left, the loss is expanded again, around the masks found so far; then again at
-    this fraction of that, and so on. 0: one expansion, as also above 1,024 columns, or with fewer than 4 validation
+    this fraction of that, and so on. 0: one expansion, as also above 2,048 columns, or with fewer than 4 validation
     rows per column."""
     last_column: float = Field(4.0, ge=1)
     """Factor of the loss increase for the last column of a field, at least 1: without it, retraining cannot use the
