@@ -1,7 +1,7 @@
 """Writes the tables of the default search at equal stored bytes: `python -m evidence.equal_bytes`.
 
 Reads what `benchmarks/equal_bytes.py` wrote to `benchmarks/results/equal_bytes.jsonl`, and writes
-`docs/results/equal-bytes.md`.
+`docs/results/beyond.md`, its picture, and the table of README.md.
 """
 
 import json
@@ -12,14 +12,18 @@ from statistics import fmean
 from typing import Any, Final
 
 from evidence.page import with_tables
-from evidence.pictures import TITLES
-from fieldwise.core.files import write_text
+from evidence.pictures import TITLES, fingerprint, note
+from fieldwise.core.files import replacing, write_text
 from fieldwise.reports.comparison.statistics import holm, paired
 from fieldwise.reports.run.markdown import markdown_table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results" / "equal_bytes.jsonl"
-PAGE: Final = ROOT / "docs" / "results" / "equal-bytes.md"
+PAGE: Final = ROOT / "docs" / "results" / "beyond.md"
+PAGES: Final = (PAGE, ROOT / "README.md")
+IMAGES: Final = PAGE.parent / "images"
+ORTHOGONAL: Final = PAGE.parent / "data" / "figure-2.json"
+"""Models pretrained as in the paper."""
 DEFAULT: Final = "elimination"
 STORE: Final = "int4"
 """What a budget with `auto` chooses at an eighth of the bytes or less."""
@@ -71,12 +75,26 @@ def front(models: Models) -> list[str]:
         body.append((
             TITLES[model], f"1/{share}", str(len(gaps)), f"{_mean(found[full], 'auc'):.4f}",
             f"{name} {_mean(found[best], 'auc'):.4f}", f"{_mean(found[own], 'auc'):.4f}",
-            f"{fmean(gaps):+.4f}", f"{fmean(_gaps(found, own, full)):+.4f}",
+            f"{fmean(gaps):+.4f}", f"{fmean(_gaps(found, own, full)):+.4f}", f"{_cost(found, best):.2f}",
+            f"{_cost(found, own):.2f}",
         ))  # fmt: skip
     heads = ("model", "bytes", "seeds", "full float32", "best without a search", "default", "default less it",
-             "default less full", "p", "p, Holm")  # fmt: skip
+             "default less full", "cost of it", "cost of default", "p", "p, Holm")  # fmt: skip
     both = zip(body, values, holm(values), strict=True)
     return markdown_table(heads, [(*row, f"{p:.2g}", f"{corrected:.2g}") for row, p, corrected in both])
+
+
+def full(models: Models) -> list[str]:
+    """Tabulates the full models: of the default pretraining, and of the paper's orthogonality."""
+    own: dict[str, list[float]] = defaultdict(list)
+    for cell in json.loads(ORTHOGONAL.read_text(encoding="utf-8"))["full"]:
+        own[cell["model"]].append(cell["auc"])
+    rows = [(_mean(found["full", 1, "float32"], "auc"), fmean(own[model])) for model, found in models.items()]
+    body = [
+        (name, *(f"{row[place]:.4f}" for row in rows))
+        for place, name in enumerate(("default pretraining", "the paper's orthogonality"))
+    ]
+    return markdown_table(("full float32 model", *(TITLES[model] for model in models)), body)
 
 
 def stores(models: Models) -> list[str]:
@@ -94,21 +112,89 @@ def _gaps(found: Found, entrant: Entrant, other: Entrant) -> list[float]:
     return [own[seed]["auc"] - known[seed]["auc"] for seed in sorted(own.keys() & known.keys())]
 
 
+def _cost(found: Found, entrant: Entrant) -> float:
+    """Returns the time of search and retraining over that of the unit's pretraining; 0 for the full model."""
+    if entrant[0] == "full":
+        return 0.0
+    first = found["full" if entrant[0] == "uniform" else "full, tiers", 1, "float32"]
+    own = found[entrant]
+    return fmean(own[seed]["seconds"] / first[seed]["seconds"] for seed in sorted(own.keys() & first.keys()))
+
+
 def _mean(rows: dict[int, dict[str, Any]], name: str) -> float:
     return fmean(row[name] for row in rows.values())
 
 
-TABLES: Final[dict[str, Callable[[Models], list[str]]]] = {"front": front, "stores": stores}
+def short(models: Models) -> list[str]:
+    """Tabulates, for README.md, the full model, the best answer without a search and the default."""
+    full = [_mean(found["full", 1, "float32"], "auc") for found in models.values()]
+    body = [("1", "full model, float32", *(f"{auc:.4f}" for auc in full))]
+    for share in shares(next(iter(models.values()))):
+        rows = {
+            "one width for all fields, int4": [_mean(found[trivial(found, share)], "auc") for found in models.values()],
+            "the default, int4": [_mean(found[DEFAULT, share, STORE], "auc") for found in models.values()],
+        }
+        tops = [max(column) for column in zip(*rows.values(), strict=True)]
+        for name, aucs in rows.items():
+            texts = (f"**{auc:.4f}**" if auc == top else f"{auc:.4f}" for auc, top in zip(aucs, tops, strict=True))
+            body.append((f"1/{share}", name, *texts))
+    sizes = sorted(_mean(found["full", 1, "float32"], "bytes") / 1000 for found in models.values())
+    heads = (f"bytes, of {sizes[0]:.0f} to {sizes[-1]:.0f} KB", f"test AUC, mean of {_seeds(models)} seeds")
+    return markdown_table((*heads, *(TITLES[model] for model in models)), body)
 
 
-def filled(text: str, models: Models) -> str:
-    """Returns the text of the page with its tables made anew."""
-    return with_tables(text, lambda name: TABLES[name.removeprefix("equal-")](models))
+def draw(models: Models, mark: str, path: Path) -> None:
+    """Draws test AUC over stored bytes, one panel per model, as PNG with a mark of its data."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.2, 6.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    lines = {("elimination", "int4"): "the default, int4", ("uniform", "int4"): "one width for all fields, int4",
+             ("uniform", "int8"): "one width for all fields, int8"}  # fmt: skip
+    for axes, (model, found) in zip(figure.subplots(2, 2).flat, models.items(), strict=False):
+        full = _mean(found["full", 1, "float32"], "auc")
+        axes.axhline(full, color="black", linewidth=0.8, linestyle="--", label="full model, float32")
+        for (method, store), name in lines.items():
+            points = [(1 / share, _mean(found[method, share, store], "auc")) for share in shares(found)]
+            style = {"elimination": "o-", "uniform": "s:"}[method]
+            tone = {"int4": "#c33f4f", "int8": "#0b62c4"}[store]
+            axes.plot(*zip(*points, strict=True), style, color=tone, label=name, markersize=4, linewidth=1.3)
+        axes.set_ylim(bottom=full - 0.01)
+        axes.set(xscale="log", title=TITLES[model], xlabel="stored bytes, of the full float32 model", ylabel="test AUC")
+        axes.set_xticks([1 / share for share in shares(found)], [f"1/{share}" for share in shares(found)])
+        axes.minorticks_off()
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    note(figure, f"MovieLens-1M; tables, first-order weights and scales; mean of {_seeds(models)} seeds")
+    with replacing(path) as work:
+        figure.savefig(work, dpi=130, format="png", metadata={"Description": mark, "Software": None})
+
+
+def _seeds(models: Models) -> int:
+    return min(len(found["full", 1, "float32"]) for found in models.values())
+
+
+TABLES: Final[dict[str, Callable[[Models], list[str]]]] = {
+    "front": front, "full": full, "stores": stores, "short": short,
+}  # fmt: skip
+
+
+def filled(text: str, models: Models, images: str = "images") -> str:
+    """Returns the text of a page with its tables and its picture made anew."""
+    picture = [f"![Test AUC over stored bytes]({images}/equal-bytes.png)"]
+    return with_tables(
+        text, lambda name: TABLES[name.removeprefix("equal-")](models) if name != "equal-bytes" else picture
+    )
 
 
 def main() -> None:
-    """Writes the page."""
-    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), read(RESULTS)))
+    """Writes the pages and the picture."""
+    models = read(RESULTS)
+    for page in PAGES:
+        images = IMAGES.relative_to(page.parent).as_posix()
+        write_text(page, filled(page.read_text(encoding="utf-8"), models, images))
+    draw(models, fingerprint([RESULTS]), IMAGES / "equal-bytes.png")
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ PAGES: Final = {
             for rows, measure in (("valid", valid_auc), ("test", auc))
         },
     ),
-    "beyond": Page(
+    "race": Page(
         {
             "auc": Item(("beyond",), _of_race(tables.means)),
             "tests": Item(("beyond",), _of_race(tables.challenge)),

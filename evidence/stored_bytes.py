@@ -1,7 +1,7 @@
 """Writes the tables and pictures of test AUC over stored bytes: `python -m evidence.stored_bytes`.
 
-Reads what `benchmarks/stored_bytes.py` wrote to `benchmarks/results`, and writes `docs/results/bytes.md`, its pictures
-and the table of README.md. Parts whose results are missing are marked as such.
+Reads what `benchmarks/stored_bytes.py` wrote to `benchmarks/results`, and writes `docs/results/bytes.md` and its
+pictures. Parts whose results are missing are marked as such.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,13 +18,11 @@ from evidence.stored_bytes_rows import (
     Key,
     Models,
     best,
-    count,
     differences,
     fitting,
     full_bytes,
     mean,
     read,
-    widest,
 )
 from fieldwise.core.files import write_text
 from fieldwise.reports.comparison.statistics import holm, paired
@@ -33,7 +31,7 @@ from fieldwise.reports.run.markdown import markdown_table
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results"
 IMAGES: Final = ROOT / "docs" / "results" / "images"
-PAGES: Final = (ROOT / "docs" / "results" / "bytes.md", ROOT / "README.md")
+PAGES: Final = (ROOT / "docs" / "results" / "bytes.md",)
 DATA: Final = {"movielens": "bytes-movielens.jsonl", "criteo": "bytes-criteo.jsonl", "decay": "bytes-decay.jsonl"}
 DRAWN: Final = ("movielens", "criteo")
 """Data of a picture."""
@@ -120,31 +118,8 @@ def grid(found: Models) -> list[str]:
     return lines[:-1]
 
 
-def short(found: Models) -> list[str]:
-    """Tabulates, for README.md, the full model, uniform and ham at each level, in the type that is best when validated.
-
-    The full model is in the widest type that fits.
-    """
-    full = [mean(cells["full", 1.0, "float32"], "auc") for cells in found.values()]
-    body = [("1", "full model, float32", *(f"{auc:.4f}" for auc in full))]
-    for level in LEVELS[:-1]:
-        rows = {}
-        for method, name in (("full", "full model"), ("uniform", "one width for all fields"), ("ham", "`ham`")):
-            fits = [fitting(cells, (method,), level) for cells in found.values()]
-            if all(fits):
-                chosen = [widest(cells) if method == "full" else best(cells) for cells in fits]
-                types = sorted({key[2] for key, _ in chosen}, key=list(TYPES).index)
-                rows[f"{name}, {' or '.join(types)}"] = [mean(own, "auc") for _, own in chosen]
-        tops = [max(column) for column in zip(*rows.values(), strict=True)]
-        for name, aucs in rows.items():
-            texts = (f"**{auc:.4f}**" if auc == top else f"{auc:.4f}" for auc, top in zip(aucs, tops, strict=True))
-            body.append((f"1/{level}", name, *texts))
-    heads = (f"bytes, of {_range(found)}", f"test AUC, mean of {count(found)} seeds")
-    return markdown_table((*heads, *map(_title, found)), body)
-
-
 TABLES: Final[dict[str, Callable[[Models], list[str]]]] = {
-    "seeds": seeds, "front": front, "costs": costs, "grid": grid, "short": short,
+    "seeds": seeds, "front": front, "costs": costs, "grid": grid,
 }  # fmt: skip
 
 
@@ -174,11 +149,6 @@ def main() -> None:
 
 def _title(model: str) -> str:
     return TITLES.get(model, model)
-
-
-def _range(found: Models) -> str:
-    sizes = sorted(full_bytes(cells) for cells in found.values())
-    return f"{sizes[0] / 1000:,.0f} to {sizes[-1] / 1000:,.0f} KB" if len(sizes) > 1 else f"{sizes[0] / 1000:,.0f} KB"
 
 
 def _named(key: Key) -> str:

@@ -58,11 +58,6 @@ def best(cells: Cells) -> tuple[Key, Rows]:
     return max(cells.items(), key=lambda item: mean(item[1], "valid"))
 
 
-def widest(cells: Cells) -> tuple[Key, Rows]:
-    """Returns the cell with the most bytes."""
-    return max(cells.items(), key=lambda item: mean(item[1], "bytes"))
-
-
 def count(found: Models) -> str:
     """Returns how many seeds the models have."""
     seeds = {len(cells["full", 1.0, "float32"]) for cells in found.values()}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.equal_bytes import PAGE, RESULTS, Models, filled, front, read, stores, trivial
+from evidence.equal_bytes import IMAGES, PAGES, RESULTS, Models, filled, front, full, read, short, stores, trivial
 
 
 @pytest.fixture
@@ -14,7 +14,8 @@ def models(tmp_path: Path) -> Models:
     lines = []
     for seed in (0, 1):
         for method, share, store, size, auc in (
-            ("full", 1, "float32", 8000, 0.8), ("full", 1, "int8", 2000, 0.799), ("full", 1, "int4", 1009, 0.795),
+            ("full", 1, "float32", 8000, 0.8), ("full, tiers", 1, "float32", 8000, 0.8),
+            ("full", 1, "int8", 2000, 0.799), ("full", 1, "int4", 1009, 0.795),
             ("uniform", 8, "int8", 1000, 0.78), ("uniform", 8, "int4", 1000, 0.79),
             ("elimination", 8, "int8", 1000, 0.81), ("elimination", 8, "int4", 1000, 0.82),
             ("uniform", 16, "int8", 500, 0.7), ("uniform", 16, "int4", 500, 0.71),
@@ -22,7 +23,8 @@ def models(tmp_path: Path) -> Models:
         ):  # fmt: skip
             noise = seed / 1000 * (2 if method == "elimination" else 1)
             row = {"model": "fm", "seed": seed, "method": method, "share": share, "store": store, "bytes": size}
-            lines.append(json.dumps({**row, "auc": auc + noise}))
+            seconds = {"full": 10, "full, tiers": 20, "uniform": 5, "elimination": 15}[method]
+            lines.append(json.dumps({**row, "auc": auc + noise, "seconds": seconds}))
     path = tmp_path / "equal.jsonl"
     path.write_text("\n".join(lines) + "\n")
     return read(path)
@@ -35,15 +37,32 @@ def test_the_best_answer_without_a_search_must_fit(models: Models) -> None:
 
 def test_differences_are_paired_by_seed(models: Models) -> None:
     first, second = front(models)[2:]
-    assert first.startswith("| FM | 1/8 | 2 | 0.8005 | full int4 0.7955 | 0.8210 | +0.0255 | +0.0205 | 0.012 | 0.025 |")
-    assert "| 1/16 | 2 | 0.8005 | uniform int4 0.7105 | 0.7010 | -0.0095 | -0.0995 |" in second
+    start = "| FM | 1/8 | 2 | 0.8005 | full int4 0.7955 | 0.8210 | +0.0255 | +0.0205 | 0.00 | 0.75 | 0.012 | 0.025 |"
+    assert first.startswith(start)
+    assert "| 1/16 | 2 | 0.8005 | uniform int4 0.7105 | 0.7010 | -0.0095 | -0.0995 | 0.50 | 0.75 |" in second
 
 
 def test_both_stored_types_are_shown(models: Models) -> None:
     assert stores(models)[2] == "| FM | 1/8 | 0.7805 | 0.7905 | 0.8110 | 0.8210 |"
 
 
+def test_the_short_table_marks_the_better(models: Models) -> None:
+    lines = short(models)
+    assert lines[0] == "| bytes, of 8 to 8 KB | test AUC, mean of 2 seeds | FM |"
+    assert lines[2:5] == [
+        "| 1 | full model, float32 | 0.8005 |",
+        "| 1/8 | one width for all fields, int4 | 0.7955 |",
+        "| 1/8 | the default, int4 | **0.8210** |",
+    ]
+
+
+def test_full_models_of_the_paper_stand_beside(models: Models) -> None:
+    assert full(models)[2:] == ["| default pretraining | 0.8005 |", "| the paper's orthogonality | 0.8985 |"]
+
+
 def test_the_page_on_disk_agrees_with_the_results() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert "<!-- table equal-front -->" in text
-    assert filled(text, read(RESULTS)) == text, "run: python -m evidence.equal_bytes"
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert "<!-- picture equal-bytes -->" in text
+        images = IMAGES.relative_to(page.parent).as_posix()
+        assert filled(text, read(RESULTS), images) == text, "run: python -m evidence.equal_bytes"

@@ -63,13 +63,6 @@ def test_types_are_compared_with_the_same_widths(found: Models) -> None:
     assert differences(plain, rounded[1:]) == pytest.approx([-0.0005] * 2), "only common seeds"
 
 
-def test_the_short_table_has_the_full_model_in_the_widest_type_that_fits(found: Models) -> None:
-    lines = stored_bytes.short(found)
-    assert lines[0] == "| bytes, of 4 KB | test AUC, mean of 1 to 3 seeds | FM | DCN-V2 |".replace("4 KB", "4 to 4 KB")
-    assert "| 1/4 | full model, int8 | 0.8000 | 0.8000 |" in lines
-    assert "| 1/4 | `ham`, float16 | **0.8210** | **0.8200** |" in lines
-
-
 def test_pages_say_how_many_seeds_there_are_and_what_is_missing(results: Path) -> None:
     page = "".join(f"<!-- {name} -->\nold\n<!-- end -->\n" for name in (
         "table bytes-movielens-seeds", "picture bytes-movielens", "table bytes-movielens-grid",

@@ -49,9 +49,10 @@ def test_all_epochs_run_with_falling_rates(start: Task, monkeypatch: pytest.Monk
     assert Rate(0.01, 3 * steps).at(seen[-1]) < 0.01 * 0.02
 
 
-def test_rates_follow_from_the_best_epoch_of_pretraining() -> None:
+def test_rates_follow_from_the_best_epoch_of_pretraining_and_harmful_fields() -> None:
     assert [Decay().rates(best) for best in (None, 0, 2, 3)] == [(4,), (4, 1), (4, 1), (4,)]
-    assert Decay(rate=3).rates(1) == (3,)
+    assert Decay().rates(9, left_out=True) == (4, 1)
+    assert Decay(rate=3).rates(1, left_out=True) == (3,)
 
 
 @pytest.mark.parametrize("learning_rate", [0.02, 1e-4], ids=["too fast", "too slow"])

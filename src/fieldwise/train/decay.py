@@ -14,7 +14,7 @@ UNKNOWN_EPOCHS: Final = 3
 EARLY: Final = 2
 """Pretraining that is at its best after so many epochs or fewer overfits soon."""
 RATES: Final = (4.0, 1.0)
-"""Highest learning rates of a retraining that decays; the second only where pretraining overfits soon."""
+"""Highest learning rates of a retraining that decays; the second only where rows are memorized soon."""
 _Epochs = Annotated[int, Field(ge=1)]
 Epochs = Annotated[_Epochs | Auto, number_or_auto(_Epochs)]
 _HighestRate = Annotated[float, Field(gt=0)]
@@ -29,7 +29,8 @@ class Decay(Settings):
     times those of pretraining, at least 2; 3 if they are not known."""
     rate: HighestRate = AUTO
     """Highest learning rate, in multiples of `learning_rate`; above 0. auto: 4; if pretraining was at its best within
-    two epochs, also 1 in a training of its own, and the better on validation rows is kept."""
+    two epochs, or left a harmful field out, also 1 in a training of its own, and the better on validation rows is
+    kept."""
     table_rate: float = Field(4.0, gt=0)
     """Learning rate of tables and first-order weights, in multiples of that of dense layers; above 0."""
 
@@ -40,8 +41,8 @@ class Decay(Settings):
         epochs = UNKNOWN_EPOCHS if pretraining is None else max(2, round(SHARE * pretraining))
         return self.model_copy(update={"epochs": epochs})
 
-    def rates(self, best: int | None) -> tuple[float, ...]:
-        """The highest rates to try, after a pretraining whose best epoch was this."""
+    def rates(self, best: int | None, left_out: bool = False) -> tuple[float, ...]:
+        """The highest rates to try, after a pretraining whose best epoch was this and that left out a field or not."""
         if self.rate != AUTO:
             return (self.rate,)
-        return RATES if best is not None and best <= EARLY else RATES[:1]
+        return RATES if left_out or (best is not None and best <= EARLY) else RATES[:1]

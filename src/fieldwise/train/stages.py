@@ -216,7 +216,7 @@ def _at_best_rate(
     model: CTRModel, task: Task, settings: Retrain, store: Store, folder: Path | None, watcher: Watcher | None
 ) -> tuple[CTRModel, Retrain, list[Epoch], float]:
     """Train a copy at each rate: the best on validation rows, its settings and history, and the others' seconds."""
-    rates = settings.decay.rates(task.start_best) if settings.schedule == "decay" else RATES[:1]
+    rates = settings.decay.rates(task.start_best, bool(task.left_out)) if settings.schedule == "decay" else RATES[:1]
     if len(rates) == 1:
         return model, settings, _retrain(model, task, settings, store, folder, watcher), 0.0
     found, watcher = [], watcher or Watcher()
