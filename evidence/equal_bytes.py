@@ -130,6 +130,7 @@ def short(models: Models) -> list[str]:
     full = [_mean(found["full", 1, "float32"], "auc") for found in models.values()]
     body = [("1", "full model, float32", *(f"{auc:.4f}" for auc in full))]
     for share in shares(next(iter(models.values()))):
+        assert all(trivial(found, share)[2] == STORE for found in models.values())
         rows = {
             "one width for all fields, int4": [_mean(found[trivial(found, share)], "auc") for found in models.values()],
             "the default, int4": [_mean(found[DEFAULT, share, STORE], "auc") for found in models.values()],

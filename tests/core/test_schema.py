@@ -53,6 +53,14 @@ def test_the_tiers_of_a_column_are_found_by_their_names() -> None:
     }
 
 
+def test_fields_of_other_meanings_are_no_tiers() -> None:
+    own = Schema.of(**{"u": 3, "u:frequent": 2, "u:rare": 3})
+    assert own.tiers == {name: (name,) for name in own.names}, "the column itself is a field"
+    several = Schema((Field("u:frequent", 2, 3), Field("u:rare", 3)))
+    assert several.tiers == {name: (name,) for name in several.names}
+    assert own.layout(2).shared is None
+
+
 TIERED = Schema.of(**{"a": 3, "u:frequent": 9, "u:middle": 2, "u:rare": 20, "b": 4})
 
 

@@ -95,7 +95,8 @@ def movielens_100k(packages: Path, out: Path) -> None:
     """Writes MovieLens-100k with users and movies joined, without ratings of 3, as Parquet."""
     parts = {name: _widedeep(packages, f"MovieLens100k_{name}") for name in ("data", "users", "items")}
     table = parts["data"].join(parts["users"], "user_id").join(parts["items"], "movie_id")
-    table = table.filter(pc.not_equal(table["rating"], 3)).sort_by("timestamp")
+    order = [("timestamp", "ascending"), ("user_id", "ascending"), ("movie_id", "ascending")]  # joins keep none
+    table = table.filter(pc.not_equal(table["rating"], 3)).sort_by(order)
     table = table.append_column("click", pc.greater(table["rating"], 3).cast(pa.uint8())).drop_columns("rating")
     pq.write_table(table, out)
 

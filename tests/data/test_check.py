@@ -261,3 +261,11 @@ def test_it_names_the_columns_that_become_several_fields(tmp_path: Path) -> None
         assert ("fields: user:frequent" in reason) == says
     (user, *_) = fw.check(table, label="click", min_count=5).columns
     assert user.reason.endswith("; if 100 values have min_count rows, fields: user:frequent, user:middle, user:rare")
+
+
+def test_a_list_of_files_is_named_by_its_first(tmp_path: Path) -> None:
+    table = pa.table({"a": ["x", "y"] * 20, "click": [0, 1] * 20})
+    for name in ("one", "two"):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    found = fw.check([tmp_path / "one.parquet", tmp_path / "two.parquet"], label="click")
+    assert "one.parquet and 1 more" in str(found)

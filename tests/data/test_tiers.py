@@ -217,9 +217,10 @@ def test_both_tiers_have_values_whatever_the_fraction(fraction: float) -> None:
     [
         ({"few": "user:rare"}, 0.25, "user:rare"),
         ({"few": "user:middle"}, (0.1, 0.35), "user:middle"),
-        ({"few": "x:frequent", "item": "x:rare"}, 0, "x:rare"),
+        ({"few": "x:frequent", "item": "x:rare"}, 0, "x:frequent"),
+        ({"few": "user:middle"}, 0.25, "user:middle"),
         ({"few": "x:frequent", "item": "y:rare"}, 0, None),
-        ({"few": "user:middle"}, 0.25, None),
+        ({"few": "user:middle"}, 0, None),
     ],
 )
 def test_a_raw_column_with_the_name_of_a_tier_is_refused(
@@ -340,6 +341,7 @@ def test_auto_depends_on_budgets_and_model(tables: dict[str, Any], tiers: Any, t
     given = {"data": {"name": "table", "raw": tmp_path / "rows.parquet", "label": "click", "only": ["user", "few"]}}
     rows = RunSettings.parse({**given, **tables}).rows
     assert rows.tiers == tiers
+    (tmp_path / "data").mkdir()  # an empty folder is as none
     made = rows.prepare(tmp_path / "data", Watcher())
     assert made.info["made"]["source"]["tiers"] == (list(tiers) if isinstance(tiers, tuple) else tiers)
     assert len(made.schema) == 2 + {(0.1, 0.35): 2, 0: 0, 0.25: 1}[tiers]

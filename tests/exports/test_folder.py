@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from fieldwise.core.errors import DataError, RunError
 from fieldwise.core.schema import Field, Layout, Schema
 from fieldwise.data.encoder import Encoder
-from fieldwise.exports.folder import export, load
+from fieldwise.exports.folder import export, load, load_trained
 from fieldwise.exports.info import FileInfo, ModelInfo, _digest
 from fieldwise.exports.targets import export_to
 from fieldwise.models.dcnv2 import DCNv2
@@ -342,3 +342,18 @@ def test_loading_leaves_randomness_and_hooks_as_they_were(served: Path) -> None:
     load(served)
     assert torch.equal(torch.rand(3), first)
     assert not torch.nn.modules.module._global_parameter_registration_hooks
+
+
+def test_a_model_with_a_vector_for_every_tier_predicts_but_is_not_trained_on(tmp_path: Path) -> None:
+    """As versions before shared vectors wrote it."""
+    schema = Schema.of(**{"u:frequent": 9, "u:rare": 30, "b": 5})
+    old = FM(width=4).build(Layout(schema, (4, 4, 4)))
+    export(old, tmp_path / "old")
+    found = load(tmp_path / "old").model
+    assert found.layout.shared is None
+    ids = torch.zeros(3, 3, dtype=torch.int32)
+    assert torch.equal(found(ids), old.eval()(ids))
+    with pytest.raises(
+        RunError, match=r"has a vector for every tier, as earlier versions built them\. Start a new run"
+    ):
+        load_trained(tmp_path / "old", FM)

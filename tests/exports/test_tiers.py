@@ -1,5 +1,6 @@
 """A model with tiers serves raw rows: one raw column is one input, and every form of serving predicts the same."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from fieldwise.exports.predict import predict_file
 from fieldwise.exports.predictor import Predictor
 from fieldwise.exports.targets import export_to
 from fieldwise.models.compact import compact
+from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
 from tests.exports import protobuf
 from tests.exports.cases import Case, tiers
@@ -58,7 +60,7 @@ def test_the_graph_reads_every_column_once_and_predicts_as_the_predictor(predict
     assert [np.flatnonzero(row).tolist() for row in ids[:, :3]] == [[0], [2], [], [0], [0], [1]]
     assert ids[0].tolist() == ids[4].tolist()
     assert predictor.columns == ("user", "item")
-    assert [entry.name for entry in inputs_of(predictor.encoder)] == ["user", "user", "user", "item"], "no item:rare"
+    assert [entry.name for entry in inputs_of(predictor.encoder)] == ["user"] * 3 + ["item"] * 2
     to_onnx(predictor, tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     assert sorted(value.name for value in session.get_inputs()) == ["item", "user"]
@@ -67,6 +69,23 @@ def test_the_graph_reads_every_column_once_and_predicts_as_the_predictor(predict
         (found,) = session.run(None, feeds(predictor.encoder, rows))
         np.testing.assert_allclose(np.asarray(found), predictor.predict(ROWS), atol=1e-6, rtol=0)
         np.testing.assert_array_equal(predictor.predict(rows), predictor.predict(ROWS))
+
+
+def test_a_value_of_a_tier_without_columns_is_not_unknown(case: Case, folder: Path, tmp_path: Path) -> None:
+    """Its ids are needed although it has no table: otherwise a rare value would read the first tier's `unknown`."""
+    for settings in (FM(width=4), DCNv2(width=4, hidden=(4,))):
+        torch.manual_seed(0)
+        layout = settings.layout(case.data.schema)
+        small = compact(trained(settings, layout), Mask(layout, KEPT), drop_first_order=True)
+        assert small.needs == case.data.schema.names
+        export(small, tmp_path / type(settings).__name__, case.data.encoder)
+        found = load(tmp_path / type(settings).__name__).predict(case.rows)
+        ids = torch.from_numpy(case.data.encoder.encode(case.rows))
+        assert (ids[:, 4] > 0).any(), "values of item:rare"
+        with torch.no_grad():
+            np.testing.assert_allclose(found, torch.sigmoid(small(ids)).numpy(), atol=1e-6, rtol=0)
+    without = Mask(layout, ((0,), (1,), (2,), (), (1,)))
+    assert "item:frequent" not in compact(trained(settings, layout), without, drop_first_order=True).needs
 
 
 def test_files_are_predicted_from_the_raw_columns(predictor: Predictor, tmp_path: Path) -> None:
@@ -87,5 +106,7 @@ def test_other_libraries_get_a_table_per_tier(folder: Path, tmp_path: Path) -> N
         "user:user_rare",
         "user:item_frequent",
     ]
-    assert '"dropped": [\n  "item:rare"\n ]' in (tmp_path / "widths.json").read_text()
+    widths = json.loads((tmp_path / "widths.json").read_text())
+    assert widths["dropped"] == ["item:rare"]
+    assert [entry["shared"] for entry in widths["fields"]] == [[0, 1, 2], [2], [0, 3], [0, 1]], "positions of KEPT"
     assert '"name": "user_frequent"' in (tmp_path / "torchrec.json").read_text()

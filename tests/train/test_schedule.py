@@ -50,8 +50,8 @@ def test_all_epochs_run_with_falling_rates(start: Task, monkeypatch: pytest.Monk
 
 
 def test_rates_follow_from_the_best_epoch_of_pretraining_and_harmful_fields() -> None:
-    assert [Decay().rates(best) for best in (None, 0, 2, 3)] == [(4,), (4, 1), (4, 1), (4,)]
-    assert Decay().rates(9, left_out=True) == (4, 1)
+    assert [Decay().rates(best) for best in (None, 0, 2, 3)] == [(8,), (8, 1), (8, 1), (8,)]
+    assert Decay().rates(9, left_out=True) == (8, 1)
     assert Decay(rate=3).rates(1, left_out=True) == (3,)
 
 
@@ -64,7 +64,7 @@ def test_after_a_pretraining_that_overfits_soon_the_better_of_two_rates_is_kept(
     settings = Retrain(batch=512, learning_rate=learning_rate, store=store, decay=Decay(epochs=1))
     found = retrain(early, model, settings)
     fast, slow = (
-        retrain(start, model, settings.model_copy(update={"decay": Decay(epochs=1, rate=rate)})) for rate in (4, 1)
+        retrain(start, model, settings.model_copy(update={"decay": Decay(epochs=1, rate=rate)})) for rate in (8, 1)
     )
     better = fast if max(fast.history[:2], key=_auc).auc > max(slow.history[:2], key=_auc).auc else slow
     assert (better is slow) == (learning_rate == 0.02), "each rate is the better once"

@@ -13,6 +13,7 @@ from fieldwise.core.registry import Trusted, unknown
 from fieldwise.core.settings import Settings, Values, tables_from, validate
 from fieldwise.data.store import Dataset
 from fieldwise.models import MODELS
+from fieldwise.models.model import OwnModel
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.searches import SEARCHES
 
@@ -72,8 +73,8 @@ class CompareSettings:
 
     @property
     def shared(self) -> RunSettings:
-        """The settings of one run, for tables that all runs share."""
-        return next(iter(self.runs.values()))
+        """Settings of one run, for tables that all runs share; of a factory's model if there is one (`tiers_for`)."""
+        return min(self.runs.values(), key=lambda run: isinstance(run.model, OwnModel))
 
     def fitted(self, data: Dataset) -> "CompareSettings":
         """The settings with numbers for `auto`, chosen for the dataset's training rows."""

@@ -85,12 +85,13 @@ class Schema(Shown):
     @property
     def tiers(self) -> dict[str, tuple[str, ...]]:
         """Each column's fields, in order: the tiers of a column that is split, else the field itself."""
-        names = set(self.names)
+        names, several = set(self.names), {field.name for field in self.fields if field.length > 1}
         found: dict[str, tuple[str, ...]] = {}
         for name in self.names:
             column, _, tier = name.rpartition(":")
             own = tuple(tier_name(column, one) for one in get_args(Tier) if tier_name(column, one) in names)
             split = tier in get_args(Tier) and {own[0], own[-1]} == {tier_name(column, one) for one in ENDS}
+            split = split and column not in names and not several.intersection(own)
             found.setdefault(column if split else name, own if split else (name,))
         return found
 

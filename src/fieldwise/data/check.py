@@ -74,4 +74,8 @@ def _valid(cls: type[Source], settings: dict[str, Any]) -> Source:
 
 def _name(source: Source) -> str:
     raw = getattr(source, "raw", None)
-    return type(source).__name__ if raw is None else Path(raw).name
+    if raw is None:
+        return type(source).__name__
+    paths = raw if isinstance(raw, tuple) else (raw,)
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"{Path(paths[0]).name}{more}"

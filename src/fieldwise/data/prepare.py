@@ -48,7 +48,7 @@ def prepare(
     """
     check_source(source, split, engine)
     out = Path(out)
-    if _is_used(out):
+    if is_used(out):
         return _prepare(source, out, split, progress, engine)
     with exclusive(out, outside=True):
         return _prepare(source, out, split, progress, engine)
@@ -61,7 +61,8 @@ def check_source(source: object, split: object, engine: object) -> None:
     check_argument(engine, (Engine, type(None)), "engine", "fw.DuckDB(memory=4096)")
 
 
-def _is_used(out: Path) -> bool:
+def is_used(out: Path) -> bool:
+    """Returns whether a folder holds anything."""
     return out.exists() and not (out.is_dir() and not any(out.iterdir()))
 
 
@@ -71,7 +72,7 @@ def _prepare(source: Source, out: Path, split: SplitRule | None, progress: Progr
         "source": {"name": name_of(source, SOURCES), **source.origin()},
         "split": {"name": name_of(split, SPLIT_RULES), **split.origin()},
     }
-    if _is_used(out):
+    if is_used(out):
         return _reopen(out, made)
     source = source.cut(source.cuts)
     made["source"]["tiers"] = source.values()["tiers"]

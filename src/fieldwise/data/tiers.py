@@ -185,11 +185,10 @@ def _members(vocabulary: Vocabulary, tiers: Tiers) -> dict[Tier, NDArray[np.bool
 
 def _check_names(parts: Sequence[_Part]) -> None:
     """Refuses a raw column with the name of a tier, whose vector models would add to others."""
-    raw = [part.field.name for part in parts if part.field.tier is None]
-    split = {part.field.name for part in parts if part.field.tier}
-    ends = [{tier_name(name.rpartition(":")[0], tier) for tier in ENDS} for name in raw]
-    for name, both in zip(raw, ends, strict=True):
-        if name in split or (name in both and both <= split | set(raw)):
-            raise DataError(
-                f"Field '{name}' has the name of a tier of '{name.rpartition(':')[0]}' (data.tiers). Rename the column."
-            )
+    raw = {part.field.name for part in parts if part.field.tier is None}
+    split = {part.field.name.rpartition(":")[0] for part in parts if part.field.tier}
+    for name in sorted(raw):
+        column, _, tier = name.rpartition(":")
+        alone = column not in split and not raw.issuperset(tier_name(column, end) for end in ENDS)
+        if tier in get_args(Tier) and not alone:
+            raise DataError(f"Field '{name}' has the name of a tier of '{column}' (data.tiers). Rename the column.")

@@ -32,7 +32,7 @@ from fieldwise.exports.stored import check_finite
 from fieldwise.models import MODELS
 from fieldwise.models.factory import Build, Factory, model_class
 from fieldwise.models.factory_model import FactoryModel
-from fieldwise.models.model import CTRModel, Model, OwnModel
+from fieldwise.models.model import CTRModel, HeadModel, Model, OwnModel
 from fieldwise.models.stored import StoredModel, store_of, stored, stored_bytes
 from fieldwise.tables.state import separate
 
@@ -155,6 +155,8 @@ def load_trained(folder: Path, model: type[Model]) -> CTRModel:
     found = load(folder, model=model).model
     if isinstance(found, StoredModel):
         raise RunError(f"'{folder}' holds tables in {found.store}, which cannot be trained. Run its stage again.")
+    if isinstance(found, HeadModel) and found.layout != found.layout.sharing() and found.layout.shared is None:
+        raise RunError(f"'{folder}' has a vector for every tier, as earlier versions built them. Start a new run.")
     return found
 
 

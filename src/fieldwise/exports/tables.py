@@ -18,6 +18,8 @@ class StoredTable:
     width: int
     aligned: int
     """The width after padding with columns of zeros."""
+    shared: tuple[int, ...] | None = None
+    """Positions of its columns in the vector that the tiers of a column share, if they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,14 @@ class Tables:
             raise RunError(f"The model's 'common' is {common!r:.80}. Allowed: a positive integer. Export it again.")
         return cls(
             tuple(
-                StoredTable(f.name, f.cardinality, f.length, f.width, -(-f.width // align) * align)
+                StoredTable(
+                    f.name,
+                    f.cardinality,
+                    f.length,
+                    f.width,
+                    -(-f.width // align) * align,
+                    None if f.shared is None else tuple(f.shared),
+                )
                 for f in info.fields
                 if f.width
             ),
@@ -71,7 +80,7 @@ class Tables:
             "common": self.common,
             "fields": [
                 {"name": t.field, "cardinality": t.cardinality, "length": t.length, "width": t.width,
-                 "aligned": t.aligned}
+                 "aligned": t.aligned, **({} if t.shared is None else {"shared": list(t.shared)})}
                 for t in self.tables
             ],
             "dropped": list(self.dropped),

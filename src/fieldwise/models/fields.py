@@ -8,10 +8,16 @@ from fieldwise.core.schema import Layout
 
 
 def needed_fields(layout: Layout, linear: Layout | None) -> tuple[str, ...]:
-    """Names of the fields that have columns or first-order weights."""
+    """Names of the fields that have columns or first-order weights.
+
+    Where tiers share a vector, a value reads the first one's `unknown` if no tier knows it: if the first has columns,
+    all tiers are needed.
+    """
     first = linear.widths if linear else (0,) * len(layout.widths)
-    rows = zip(layout.schema.names, layout.widths, first, strict=True)
-    return tuple(name for name, width, own in rows if width or own)
+    needed = {j for j, pair in enumerate(zip(layout.widths, first, strict=True)) if any(pair)}
+    if layout.shared is not None:
+        needed |= {j for _, own in layout.members if layout.widths[own[0]] for j in own}
+    return tuple(name for j, name in enumerate(layout.schema.names) if j in needed)
 
 
 def kept_fields(mask: Mask, each: int) -> Tensor:

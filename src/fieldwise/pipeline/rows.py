@@ -10,7 +10,7 @@ from fieldwise.core.registry import Trusted, name_of
 from fieldwise.core.watcher import Watcher
 from fieldwise.data import SOURCES
 from fieldwise.data.engines.engine import Engine
-from fieldwise.data.prepare import prepare
+from fieldwise.data.prepare import is_used, prepare
 from fieldwise.data.rules import Tiers
 from fieldwise.data.source import TIERS, Source
 from fieldwise.data.split import SplitRule
@@ -45,5 +45,5 @@ class RowSettings:
     def prepare(self, out: Path, watcher: Watcher) -> Dataset:
         """Encodes the source into the dataset folder `out`."""
         watcher.begin(f"prepare {name_of(self.data, SOURCES)}", done=out.exists())
-        source = self.data if out.exists() else self.data.cut(self.tiers)
+        source = self.data if is_used(out) else self.data.cut(self.tiers)
         return prepare(source, out, self.split, watcher.rows, self.engine)

@@ -13,7 +13,7 @@ UNKNOWN_EPOCHS: Final = 3
 """Epochs of a retraining that decays if those of pretraining are not known."""
 EARLY: Final = 2
 """Pretraining that is at its best after so many epochs or fewer overfits soon."""
-RATES: Final = (4.0, 1.0)
+RATES: Final = (8.0, 1.0)
 """Highest learning rates of a retraining that decays; the second only where rows are memorized soon."""
 _Epochs = Annotated[int, Field(ge=1)]
 Epochs = Annotated[_Epochs | Auto, number_or_auto(_Epochs)]
@@ -28,7 +28,7 @@ class Decay(Settings):
     """Passes over the training rows, at least 1; all run, but no more than the `epochs` of the training. auto: 0.6
     times those of pretraining, at least 2; 3 if they are not known."""
     rate: HighestRate = AUTO
-    """Highest learning rate, in multiples of `learning_rate`; above 0. auto: 4; if pretraining was at its best within
+    """Highest learning rate, in multiples of `learning_rate`; above 0. auto: 8; if pretraining was at its best within
     two epochs, or left a harmful field out, also 1 in a training of its own, and the better on validation rows is
     kept."""
     table_rate: float = Field(4.0, gt=0)
