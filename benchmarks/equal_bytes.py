@@ -47,7 +47,8 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
     from fieldwise.searches import SEARCHES
     from fieldwise.searches.search import search
     from fieldwise.train.evaluate import evaluate
-    from fieldwise.train.stages import Retrain, pretrain, retrain, stored_for
+    from fieldwise.train.pretraining import pretrain
+    from fieldwise.train.retraining import Retrain, retrain, stored_for
 
     started, rows = time.perf_counter(), list[dict[str, Any]]()
     uniform = unit.method == "uniform"

@@ -43,7 +43,7 @@ from fieldwise.models import MODELS
 from fieldwise.searches import HAM
 from fieldwise.train import loop
 from fieldwise.train.precision import Precision
-from fieldwise.train.stages import Pretrain
+from fieldwise.train.pretraining import Pretrain
 
 HERE: Final = Path(__file__).resolve().parent
 PEAKS: Final[Mapping[str, tuple[float, float, float]]] = {

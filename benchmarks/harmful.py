@@ -44,7 +44,8 @@ def measured(unit: Check) -> list[dict[str, Any]]:
     from fieldwise.searches.search import search
     from fieldwise.train import harmful
     from fieldwise.train.evaluate import evaluate
-    from fieldwise.train.stages import Pretrain, pretrain, retrain
+    from fieldwise.train.pretraining import Pretrain, pretrain
+    from fieldwise.train.retraining import retrain
     from fieldwise.train.task import Task
 
     started, data = time.perf_counter(), Dataset.open(unit.dataset)

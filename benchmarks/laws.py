@@ -127,7 +127,7 @@ def _train(point: Point, folder: Path) -> tuple[float, float]:
     from fieldwise.core.watcher import Watcher
     from fieldwise.data.store import Split
     from fieldwise.models import MODELS
-    from fieldwise.train.stages import Pretrain
+    from fieldwise.train.pretraining import Pretrain
 
     class Clock(Watcher):
         """Records the CPU time at the end of every step of the second epoch."""

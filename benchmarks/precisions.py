@@ -29,7 +29,8 @@ def rows_of(unit: Unit) -> list[dict[str, Any]]:
     from fieldwise.searches.search import search
     from fieldwise.searches.uniform import Uniform
     from fieldwise.train.evaluate import evaluate
-    from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+    from fieldwise.train.pretraining import Pretrain, pretrain
+    from fieldwise.train.retraining import Retrain, retrain
 
     data, rows = Dataset.open(unit.dataset), list[dict[str, Any]]()
     for kernels, precision in WAYS:

@@ -44,7 +44,8 @@ from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.loop import fit
 from fieldwise.train.plan import Training, TrainingPlan
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 
 HERE: Final = Path(__file__).resolve().parent

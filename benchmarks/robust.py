@@ -49,7 +49,9 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
     from fieldwise.searches import SEARCHES
     from fieldwise.searches.search import search
     from fieldwise.train.evaluate import evaluate
-    from fieldwise.train.stages import Pretrain, Retrain, Trained, pretrain, retrain
+    from fieldwise.train.pretraining import Pretrain, pretrain
+    from fieldwise.train.retraining import Retrain, retrain
+    from fieldwise.train.trained import Trained
 
     data = Dataset.open(unit.dataset)
     task = unit.task(data)

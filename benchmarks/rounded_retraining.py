@@ -1,4 +1,4 @@
-"""Measures the second training of int4 tables, which rounds them in every step: learning rate and patience.
+"""Measures the second training of int4 tables at a constant rate, which rounds them: learning rate and patience.
 
     python benchmarks/rounded_retraining.py DATASET --models dcnv2 fm --out benchmarks/results/rounded_retraining.json
 
@@ -18,16 +18,19 @@ import torch
 from fieldwise.core.budget import Budget
 from fieldwise.core.registry import resolve
 from fieldwise.core.store import Store
+from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.models import MODELS
 from fieldwise.models.model import CTRModel
 from fieldwise.models.stored import stored
 from fieldwise.searches import HAM
 from fieldwise.searches.search import search
+from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.rounding import rounding
 from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.stages import Retrain, _retrain, _trained_tables, pretrain, retrain
+from fieldwise.train.pretraining import pretrain
+from fieldwise.train.retraining import Retrain, Retraining, retrain
 from fieldwise.train.task import Task
 
 INT4 = Store("int4")
@@ -62,8 +65,10 @@ def rows(data: Dataset, name: str, seed: int, device: str, pairs: list[tuple[flo
             CONSTANT.model_copy(update={"store": INT4, "patience": patience}).fitted(*task.counts),
         )
         settings = settings.model_copy(update={"learning_rate": rate * settings.learning_rate})
-        with rounding(_trained_tables(own), INT4) as rounded:
-            history = _retrain(own, distilled(task, settings.distil), settings, INT4, None, None, rounded)
+        tables = [module for module in own.modules() if isinstance(module, FieldEmbedding)]
+        with rounding(tables, INT4) as rounded:
+            retraining = Retraining(distilled(task, settings.distil), settings, INT4, Watcher())
+            history = retraining.fit(own, settings, None, rounded)
         test = evaluate(stored(own.eval(), INT4), data.test).auc
         yield Row(name, seed, rate, patience, len(history) - 1, max(epoch.auc for epoch in history), test)
 

@@ -59,7 +59,7 @@ def inside(case: Case, tables: Path) -> dict[str, Any]:
     from fieldwise.tables.optimizer import Optimizer
     from fieldwise.tables.rate import Rate
     from fieldwise.train import checkpoint
-    from fieldwise.train.stages import Pretrain
+    from fieldwise.train.pretraining import Pretrain
 
     torch.set_num_threads(2)
     if case.way == "unsettled":

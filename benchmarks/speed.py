@@ -135,7 +135,8 @@ def inside(case: Case) -> dict[str, float]:
     from fieldwise.models.compact import compact
     from fieldwise.tables import threads
     from fieldwise.train.memory import forget_peak, peak_memory
-    from fieldwise.train.stages import Pretrain, Retrain
+    from fieldwise.train.pretraining import Pretrain
+    from fieldwise.train.retraining import Retrain
 
     class Clock(Watcher):
         """Records the end of every step."""

@@ -49,7 +49,8 @@ def rows_of(unit: Curve) -> list[dict[str, Any]]:
     from fieldwise.searches.search import search
     from fieldwise.searches.uniform import Uniform
     from fieldwise.train.evaluate import evaluate
-    from fieldwise.train.stages import Retrain, pretrain, retrain
+    from fieldwise.train.pretraining import pretrain
+    from fieldwise.train.retraining import Retrain, retrain
 
     started, data = time.perf_counter(), Dataset.open(unit.dataset)
     task = unit.task(data)

@@ -32,7 +32,8 @@ from fieldwise.gates import GATES
 from fieldwise.models import MODELS
 from fieldwise.pipeline.settings import Run
 from fieldwise.searches import SEARCHES
-from fieldwise.train.stages import Pretrain, Retrain
+from fieldwise.train.pretraining import Pretrain
+from fieldwise.train.retraining import Retrain
 
 FOLDERS = {"data": SOURCES, "gates": GATES, "models": MODELS, "searches": SEARCHES}
 INTRODUCTION = (

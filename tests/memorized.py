@@ -7,7 +7,7 @@ from fieldwise.core.schema import PADDING, Field, Schema
 from fieldwise.data.store import Split
 from fieldwise.models.fm import FM
 from fieldwise.models.model import Model
-from fieldwise.train.stages import Pretrain
+from fieldwise.train.pretraining import Pretrain
 from fieldwise.train.task import Task
 
 SCHEMA = Schema((Field("tags", 13, length=2), Field("user", 151), Field("time", 1001), Field("kind", 9)))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
-from fieldwise.train.stages import Trained
+from fieldwise.train.trained import Trained
 
 
 class Stop(Watcher):

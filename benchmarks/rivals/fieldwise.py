@@ -12,8 +12,8 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Split
 from fieldwise.models import MODELS
 from fieldwise.tables.optimizer import Method
+from fieldwise.train.pretraining import Pretrain
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.stages import Pretrain
 from rivals.job import LEARNING_RATE, WIDTH, Contender, Job, trained
 
 PACKAGES: Final = ("fieldwise",)

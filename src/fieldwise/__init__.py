@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from fieldwise.searches.search import search as search
     from fieldwise.train.evaluate import evaluate as evaluate
     from fieldwise.train.plan import Training as Training
+    from fieldwise.train.pretraining import Pretrain as Pretrain
+    from fieldwise.train.pretraining import pretrain as pretrain
     from fieldwise.train.regularity import SoftOrthogonality as SoftOrthogonality
-    from fieldwise.train.stages import Pretrain as Pretrain
-    from fieldwise.train.stages import Retrain as Retrain
-    from fieldwise.train.stages import Trained as Trained
-    from fieldwise.train.stages import pretrain as pretrain
-    from fieldwise.train.stages import retrain as retrain
+    from fieldwise.train.retraining import Retrain as Retrain
+    from fieldwise.train.retraining import retrain as retrain
     from fieldwise.train.task import Task as Task
+    from fieldwise.train.trained import Trained as Trained
 
 __all__ = [
     "Arrow",
@@ -131,9 +131,9 @@ _HOMES = {
     "Layout": "fieldwise.core.schema",
     "Mask": "fieldwise.core.mask",
     "Predictor": "fieldwise.exports.predictor",
-    "Pretrain": "fieldwise.train.stages",
+    "Pretrain": "fieldwise.train.pretraining",
     "RandomSplit": "fieldwise.data.split",
-    "Retrain": "fieldwise.train.stages",
+    "Retrain": "fieldwise.train.retraining",
     "Rule": "fieldwise.data.rules",
     "Run": "fieldwise.pipeline.settings",
     "RunSettings": "fieldwise.pipeline.settings",
@@ -145,7 +145,7 @@ _HOMES = {
     "Spark": "fieldwise.data.engines.spark",
     "Task": "fieldwise.train.task",
     "TimeSplit": "fieldwise.data.split",
-    "Trained": "fieldwise.train.stages",
+    "Trained": "fieldwise.train.trained",
     "Training": "fieldwise.train.plan",
     "Watcher": "fieldwise.core.watcher",
     "check": "fieldwise.data.check",
@@ -156,9 +156,9 @@ _HOMES = {
     "load": "fieldwise.exports.folder",
     "predict_file": "fieldwise.exports.predict",
     "prepare": "fieldwise.data.prepare",
-    "pretrain": "fieldwise.train.stages",
+    "pretrain": "fieldwise.train.pretraining",
     "report": "fieldwise.pipeline.report",
-    "retrain": "fieldwise.train.stages",
+    "retrain": "fieldwise.train.retraining",
     "run": "fieldwise.pipeline.stages",
     "search": "fieldwise.searches.search",
     "select": "fieldwise.core.select",

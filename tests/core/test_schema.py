@@ -66,10 +66,11 @@ TIERED = Schema.of(**{"a": 3, "u:frequent": 9, "u:middle": 2, "u:rare": 20, "b":
 
 def test_tiers_share_the_vector_of_their_column() -> None:
     layout = TIERED.layout(3)
-    assert layout.widths == (3, 3, 2, 3, 3)
-    assert layout.shared == ((0, 1, 2), (0, 1, 2), (0, 1), (0, 1, 2), (0, 1, 2))
-    assert layout.vectors == Layout(Schema.of(a=3, u=31, b=4), (3, 3, 3))
-    assert layout.targets.tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 3, 4, 5, 6, 7, 8]
+    assert layout.widths == (3, 3, 3, 3, 3), "as wide as the vector, even with fewer ids"
+    assert layout.shared == ((0, 1, 2),) * 5
+    assert layout.vectors == Layout(Schema.of(a=3, u=29, b=4), (3, 3, 3)), "one `unknown` for all tiers"
+    assert layout.targets.tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 5, 3, 4, 5, 6, 7, 8]
+    assert TIERED.joined == layout.vectors.schema
     narrow = layout.narrowed(((1,), (0, 2), (), (2,), ()))
     assert narrow.widths == (1, 2, 0, 1, 0)
     assert narrow.shared == ((0,), (0, 1), (), (1,), ()), "position 1 is gone, 2 is the second now"
@@ -79,6 +80,7 @@ def test_tiers_share_the_vector_of_their_column() -> None:
     plain = Schema.of(a=3, b=4).layout(2)
     assert plain.shared is None
     assert plain.vectors is plain
+    assert plain.schema.joined is plain.schema
     assert plain.targets.tolist() == [0, 1, 2, 3]
 
 

@@ -17,7 +17,8 @@ from fieldwise.searches.uniform import Uniform
 from fieldwise.tables.optimizer import LARGE, Optimizer
 from fieldwise.train.ahead import Ahead
 from fieldwise.train.precision import Precision
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 from tests.trainings import Stop, numbers, same
 

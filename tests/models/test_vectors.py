@@ -23,7 +23,8 @@ from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.tables.row_factored import row_factored
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 from tests.searches.small_searches import small
 from tests.small_models import every_model, trained

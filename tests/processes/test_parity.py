@@ -22,8 +22,9 @@ from fieldwise.train.decay import Decay
 from fieldwise.train.evaluate import evaluate, predictions
 from fieldwise.train.loop import fit
 from fieldwise.train.plan import Training, TrainingPlan
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 from tests.memorized import SETTINGS as MEMORIZED
 from tests.memorized import memorized_task

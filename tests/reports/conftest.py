@@ -17,7 +17,7 @@ SMALL: dict[str, Any] = {
     "model": {"name": "dcnv2", "width": 4},
     "pretrain": STAGE,
     "search": {"name": "ham", "trace_every": 2, **STAGE},
-    "retrain": STAGE,
+    "retrain": {**STAGE, "learning_rate": 0.005},  # so that a second rate is tried
 }
 
 

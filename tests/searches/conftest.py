@@ -4,8 +4,8 @@ import pytest
 
 from fieldwise.data.store import Dataset
 from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 
 

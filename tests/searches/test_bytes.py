@@ -22,7 +22,7 @@ from fieldwise.searches.total import tables_budget
 from fieldwise.searches.uniform import Uniform
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.stages import Pretrain, pretrain
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.searches.small_searches import small
 

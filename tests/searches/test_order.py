@@ -21,7 +21,7 @@ from fieldwise.searches.search import Search, search
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.tables.summed import Forward
 from fieldwise.train.randomness import randomness
-from fieldwise.train.stages import Retrain
+from fieldwise.train.retraining import Retrain
 from fieldwise.train.task import Task
 
 BUDGET = Budget.columns(6)
@@ -121,9 +121,10 @@ def test_rounds_train_each_narrower_model_row_by_row(
     task, seen = Task.of(planted, model, device="cpu"), list[int]()
     task = task.starting_from(task.new_model())
 
-    def noted(narrow: CTRModel) -> Forward:
+    def noted(narrow: CTRModel, batch: int) -> Forward:
         forward = row_factored(narrow)
         assert forward is not narrow
+        assert batch == 512
 
         def noting(ids: Tensor) -> Tensor:
             seen.append(narrow.layout.columns)
@@ -132,6 +133,7 @@ def test_rounds_train_each_narrower_model_row_by_row(
         return noting
 
     settings = Rounds(rounds=3, batch=512)
+    monkeypatch.setattr("fieldwise.tables.row_factored.PLACES", 1)  # small batches go by rows too
     plainly = search(task, settings, BUDGET)
     monkeypatch.setattr(rounds, "row_factored", noted)
     found = search(task, settings, BUDGET)

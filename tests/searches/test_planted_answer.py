@@ -18,7 +18,8 @@ from fieldwise.searches.elimination import Elimination
 from fieldwise.searches.random import Random
 from fieldwise.searches.search import search
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 
 

@@ -20,7 +20,7 @@ from fieldwise.searches.random import Random
 from fieldwise.searches.search import search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.stages import Retrain, retrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 
 TRIAL = Retrain(batch=256, epochs=2, learning_rate=0.02)

@@ -20,8 +20,8 @@ from fieldwise.tables.lookup import Distinct, whole_table
 from fieldwise.tables.optimizer import Optimizer
 from fieldwise.tables.rate import WARM, Rate
 from fieldwise.tables.sparse_optimizers import RowwiseAdagrad, SparseAdam
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.trainings import Stop, numbers, same
 

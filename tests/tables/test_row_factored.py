@@ -7,9 +7,10 @@ import torch
 
 import fieldwise
 from fieldwise.core.registry import resolve
-from fieldwise.core.schema import Field, Schema
+from fieldwise.core.schema import Field, Layout, Schema
 from fieldwise.models import MODELS
 from fieldwise.models.compact import compact
+from fieldwise.models.fm import FM
 from fieldwise.models.model import OwnModel
 from fieldwise.tables.lookup import Distinct, Found, Places
 from fieldwise.tables.row_factored import is_row_factored, row_factored
@@ -59,6 +60,21 @@ def test_heads_that_begin_with_a_sum_go_by_rows_and_no_others(name: str) -> None
     model = resolve("model", MODELS, name)().build(SCHEMA.layout(4))
     assert isinstance(model.head, SummedHead) == (name in ("fm", "deepfm"))
     assert (row_factored(model) is not model) == isinstance(model.head, SummedHead)
+
+
+@pytest.mark.parametrize(
+    ("batch", "layout", "by_rows"),
+    [
+        (2**12, Layout(Schema.of(a=9, b=9), (4, 4)), True),
+        (2**11 - 1, Layout(Schema.of(a=9, b=9), (4, 4)), False),
+        (2**12 - 1, Layout(Schema.of(a=9, b=9), (4, 3)), False),
+        (2**12, Schema.of(**{"a:frequent": 9, "a:rare": 9}).layout(4), True),
+        (2**12 - 1, Schema.of(**{"a:frequent": 9, "a:rare": 9}).layout(4), False),
+    ],
+)
+def test_small_batches_of_many_widths_do_not_go_by_rows(batch: int, layout: Layout, by_rows: bool) -> None:
+    model = FM().build(layout)
+    assert (row_factored(model, batch) is not model) == by_rows
 
 
 def test_fields_with_several_values_a_row_are_not_summed_row_by_row() -> None:

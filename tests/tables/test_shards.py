@@ -12,7 +12,7 @@ from fieldwise.models.deepfm import DeepFM
 from fieldwise.processes.ranks import Ranks, acting, current, splitting
 from fieldwise.tables import shards
 from fieldwise.tables.embedding import FieldEmbedding
-from fieldwise.train.stages import Pretrain, pretrain
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.trainings import Stop, numbers, same
 

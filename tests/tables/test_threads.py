@@ -14,7 +14,7 @@ from fieldwise.models.fm import FM
 from fieldwise.models.model import Model
 from fieldwise.tables import threads
 from fieldwise.tables.threads import step_threads
-from fieldwise.train.stages import Pretrain, pretrain
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.task import Task
 
 

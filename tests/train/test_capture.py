@@ -19,7 +19,8 @@ from fieldwise.searches.uniform import Uniform
 from fieldwise.tables.optimizer import LARGE
 from fieldwise.train import loop
 from fieldwise.train.capture import WARM_UP, Captured
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 from tests.trainings import numbers
 

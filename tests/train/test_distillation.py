@@ -10,7 +10,8 @@ from torch.nn import functional
 from fieldwise.core.errors import SettingsError, TrainingError
 from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import logits_of
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 
 FAST = Pretrain(batch=512, epochs=3, learning_rate=0.02)

@@ -23,7 +23,8 @@ from fieldwise.searches.search import Restarting, Search, search
 from fieldwise.train import checkpoint
 from fieldwise.train.diverged import WORST, Diverged
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 
 TRAINING = ("autodim", "ham", "ham-p", "optembed", "pep", "rounds", "sam", "sam-gs", "sam-sigmoid")

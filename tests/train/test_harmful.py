@@ -15,8 +15,10 @@ from fieldwise.data.store import Dataset, Split
 from fieldwise.models.model import CTRModel
 from fieldwise.train import harmful
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.stages import Pretrain, Retrain, Trained, pretrain, retrain
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
+from fieldwise.train.trained import Trained
 from tests.memorized import MODEL, SCHEMA, SETTINGS, memorized_task, split
 from tests.models.factories import deep
 from tests.trainings import Stop, numbers, same

@@ -23,8 +23,9 @@ from fieldwise.tables import optimizer
 from fieldwise.tables.optimizer import table_weights
 from fieldwise.train import l2
 from fieldwise.train.l2 import penalty, strength_of
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 from tests.trainings import Stop, numbers, same
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fieldwise.train.precision import matrix_products
-from fieldwise.train.stages import Pretrain, pretrain
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.trainings import numbers
 

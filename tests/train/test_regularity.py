@@ -15,8 +15,8 @@ from fieldwise.data.prepare import prepare
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.fm import FM
 from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.regularity import SELDOM, OrthogonalSteps, SoftOrthogonality
-from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.trainings import Stop, numbers, same
 

@@ -19,7 +19,7 @@ from fieldwise.models.model import Head, OwnModel, Slices
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.train import room
-from fieldwise.train.stages import Pretrain
+from fieldwise.train.pretraining import Pretrain
 
 CPU = torch.device("cpu")
 

@@ -16,9 +16,11 @@ from fieldwise.searches.uniform import Uniform
 from fieldwise.tables import optimizer
 from fieldwise.tables.optimizer import Optimizer
 from fieldwise.tables.rate import Rate
-from fieldwise.train.decay import Decay
+from fieldwise.train import decay
+from fieldwise.train.decay import Decay, plain_epochs
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 from tests.trainings import Stop, numbers, same
 
@@ -50,24 +52,45 @@ def test_all_epochs_run_with_falling_rates(start: Task, monkeypatch: pytest.Monk
 
 
 def test_rates_follow_from_the_best_epoch_of_pretraining_and_harmful_fields() -> None:
-    assert [Decay().rates(best) for best in (None, 0, 2, 3)] == [(8,), (8, 1), (8, 1), (8,)]
-    assert Decay().rates(9, left_out=True) == (8, 1)
-    assert Decay(rate=3).rates(1, left_out=True) == (3,)
+    assert [Decay().rates(1e-3, best, False) for best in (None, 0, 2, 3)] == [(8,), (8, 1), (8, 1), (8,)]
+    assert Decay().rates(1e-3, 9, True) == (8, 1)
+    assert Decay(rate=3).rates(1e-3, 1, True) == (3,)
 
 
-@pytest.mark.parametrize("learning_rate", [0.02, 1e-4], ids=["too fast", "too slow"])
+def test_epochs_follow_from_pretraining_and_rounding() -> None:
+    assert [Decay().epochs_of(epochs, False) for epochs in (None, 1, 10)] == [3, 2, 6]
+    assert [Decay().epochs_of(epochs, True) for epochs in (None, 1, 10)] == [3, 2, 8]
+    assert Decay(epochs=4).epochs_of(10, True) == 4
+    assert [plain_epochs(epochs) for epochs in (1, 2, 3, 8)] == [0, 0, 1, 2]
+
+
+def test_auto_raises_no_rate_above_a_hundredth() -> None:
+    assert Decay().rates(1e-4, 9, False) == (8,)
+    assert Decay().rates(0.004, 1, False) == (2.5, 1)
+    assert Decay().rates(0.02, 1, True) == (1,)
+    assert Decay(rate=8).rates(0.02, 1, True) == (8,)
+
+
+@pytest.fixture
+def any_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets `auto` raise any rate, so that the higher one can be too high."""
+    monkeypatch.setattr(decay, "TOP", 1.0)
+
+
+@pytest.mark.usefixtures("any_rate")
+@pytest.mark.parametrize("learning_rate", [0.005, 1e-4], ids=["too fast", "too slow"])
 @pytest.mark.parametrize("store", [Store("float32"), Store("int4")], ids=str)
 def test_after_a_pretraining_that_overfits_soon_the_better_of_two_rates_is_kept(
     start: Task, learning_rate: float, store: Store
 ) -> None:
     early, model = replace(start, start_best=1), search(start, Uniform(), "50%").model
-    settings = Retrain(batch=512, learning_rate=learning_rate, store=store, decay=Decay(epochs=1))
+    settings = Retrain(batch=512, learning_rate=learning_rate, store=store, decay=Decay(epochs=2))
     found = retrain(early, model, settings)
     fast, slow = (
-        retrain(start, model, settings.model_copy(update={"decay": Decay(epochs=1, rate=rate)})) for rate in (8, 1)
+        retrain(start, model, settings.model_copy(update={"decay": Decay(epochs=2, rate=rate)})) for rate in (8, 1)
     )
-    better = fast if max(fast.history[:2], key=_auc).auc > max(slow.history[:2], key=_auc).auc else slow
-    assert (better is slow) == (learning_rate == 0.02), "each rate is the better once"
+    better = fast if max(fast.history, key=_auc).auc > max(slow.history, key=_auc).auc else slow
+    assert (better is slow) == (learning_rate == 0.005), "each rate is the better once"
     assert numbers(found) == numbers(better)
     assert same(found.model.state_dict(), better.model.state_dict())
     assert found.seconds > sum(epoch.seconds for epoch in found.history) > 0, "both trainings count"
@@ -105,6 +128,7 @@ class _StopAt(Watcher):
             raise KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("any_rate")
 @pytest.mark.parametrize("place", [0, 1])
 def test_an_interruption_at_either_rate_ends_with_the_same_bits(start: Task, tmp_path: Path, place: int) -> None:
     early, model = replace(start, start_best=1), search(start, Uniform(), "50%").model

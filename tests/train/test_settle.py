@@ -18,8 +18,8 @@ from fieldwise.tables.lookup import Distinct
 from fieldwise.tables.optimizer import Method
 from fieldwise.tables.rate import Rate
 from fieldwise.tables.sparse_optimizers import SparseAdam
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.stages import Pretrain, pretrain
 from fieldwise.train.task import Task
 from tests.trainings import Stop, numbers, same
 

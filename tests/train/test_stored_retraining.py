@@ -4,7 +4,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -21,11 +21,14 @@ from fieldwise.models.model import CTRModel, HeadModel
 from fieldwise.models.stored import StoredModel, stored
 from fieldwise.searches.search import search
 from fieldwise.searches.uniform import Uniform
-from fieldwise.tables.rounding import rounding
+from fieldwise.tables.lookup import Found
+from fieldwise.tables.rounding import RoundedRows, rounding
 from fieldwise.tables.row_factored import row_factored
+from fieldwise.train.decay import Decay
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.plan import early_stop
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain, stored_for
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain, stored_for
 from fieldwise.train.task import Task
 
 QUICK: dict[str, Any] = {"batch": 256, "epochs": 3, "learning_rate": 0.01}
@@ -62,7 +65,7 @@ def test_a_rounded_training_follows_below_8_bits(small: tuple[Task, CTRModel], m
         patiences.append(patience)
         return early_stop(patience)
 
-    monkeypatch.setattr("fieldwise.train.stages.early_stop", stop)
+    monkeypatch.setattr("fieldwise.train.retraining.early_stop", stop)
 
     def rounds(store: str, rounded: bool | None = None) -> bool:
         fitted.clear()
@@ -122,14 +125,35 @@ class Interrupt(Watcher):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("epochs", [2, 6])
-def test_an_interrupted_rounded_retraining_resumes_with_the_same_numbers(
-    small: tuple[Task, CTRModel], tmp_path: Path, epochs: int
+def test_while_the_rate_decays_rounding_begins_after_a_fifth_of_the_epochs(
+    small: tuple[Task, CTRModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, model = small
-    settings = Retrain(store=Store("int4"), patience=9, **QUICK)
+    seen: list[bool] = []
+    plain = RoundedRows.__call__
+
+    def noted(self: RoundedRows, found: Found, width: int) -> Found:
+        rows = plain(self, found, width)
+        seen.append(rows is not found)
+        return rows
+
+    monkeypatch.setattr(RoundedRows, "__call__", noted)
+    settings = Retrain(store=Store("int4"), batch=len(task.train), decay=Decay(epochs=5))
+    assert len(retrain(task, model, settings).history) == 6
+    per_step = len(seen) // 5
+    assert per_step
+    assert seen == [False] * per_step + [True] * 4 * per_step
+
+
+@pytest.mark.parametrize("schedule", ["decay", "constant"])
+@pytest.mark.parametrize("epochs", [2, 3, 4])
+def test_an_interrupted_rounded_retraining_resumes_with_the_same_numbers(
+    small: tuple[Task, CTRModel], tmp_path: Path, epochs: int, schedule: Literal["decay", "constant"]
+) -> None:
+    task, model = small
+    settings = Retrain(store=Store("int4"), patience=9, schedule=schedule, **QUICK)
     whole = retrain(task, model, settings, tmp_path / "whole")
-    assert len(whole.history) == 1 + 2 * QUICK["epochs"]
+    assert len(whole.history) == 1 + QUICK["epochs"] * (2 if schedule == "constant" else 1)
     with pytest.raises(KeyboardInterrupt):
         retrain(task, model, settings, tmp_path / "parts", Interrupt(epochs))
     resumed = retrain(task, model, settings, tmp_path / "parts")

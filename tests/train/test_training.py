@@ -20,9 +20,10 @@ from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.train import checkpoint
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.plan import early_stop
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.randomness import randomness
 from fieldwise.train.regularity import SoftOrthogonality
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task, choose_device
 from tests.trainings import Stop, numbers, same
 

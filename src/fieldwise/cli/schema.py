@@ -69,7 +69,8 @@ def _shared(file: "_File") -> Node:
     from fieldwise.data.split import SPLIT_RULES
     from fieldwise.pipeline.settings import Run
     from fieldwise.presets import PRESETS
-    from fieldwise.train.stages import Pretrain, Retrain
+    from fieldwise.train.pretraining import Pretrain
+    from fieldwise.train.retraining import Retrain
 
     return {
         "preset": {"enum": list(PRESETS), "description": "Named settings below those of this file."},

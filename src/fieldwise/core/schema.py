@@ -98,9 +98,21 @@ class Schema(Shown):
     def __len__(self) -> int:
         return len(self.fields)
 
+    @property
+    def joined(self) -> "Schema":
+        """One field for each column of the data: the tiers of a column are one, with one `unknown`; else itself."""
+        own = {field.name: field for field in self.fields}
+        fields = []
+        for column, names in self.tiers.items():
+            ids = 1 + sum(own[name].cardinality - 1 for name in names)
+            fields.append(own[column] if names == (column,) else Field(column, ids))
+        return self if len(fields) == len(self) else Schema(tuple(fields))
+
     def layout(self, width: int) -> "Layout":
-        """The layout in which each field has min(width, cardinality) columns, and the tiers of a column one vector."""
-        return Layout(self, tuple(min(width, count) for count in self.cardinalities)).sharing()
+        """The layout in which each column of the data has min(width, its ids) columns; its tiers have one vector."""
+        ids = dict(zip(self.tiers.values(), self.joined.cardinalities, strict=True))
+        most = {name: count for names, count in ids.items() for name in names}
+        return Layout(self, tuple(min(width, most[name]) for name in self.names)).sharing()
 
     def view(self) -> View:
         """The fields, their cardinalities and, if any has several values per row, their lengths."""
@@ -180,14 +192,8 @@ class Layout(Shown):
         """What a head reads: one field per column of the data, as wide as its vector; itself if none is shared."""
         if self.shared is None:
             return self
-        fields, widths = list[Field](), list[int]()
-        for column, own in self.members:
-            first = self.schema.fields[own[0]]
-            fields.append(
-                first if len(own) == 1 else Field(column, sum(self.schema.cardinalities[j] for j in own), first.length)
-            )
-            widths.append(max((place + 1 for j in own for place in self.shared[j]), default=0))
-        return Layout(Schema(tuple(fields)), tuple(widths))
+        places = [[place + 1 for j in own for place in self.shared[j]] for _, own in self.members]
+        return Layout(self.schema.joined, tuple(max(each, default=0) for each in places))
 
     @property
     def targets(self) -> NDArray[np.int64]:

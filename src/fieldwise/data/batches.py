@@ -9,11 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fieldwise.data.joined import JoinedIds
 from fieldwise.data.sharded import ShardedArray
 from fieldwise.data.store import Split
 from fieldwise.processes.ranks import current
 from fieldwise.processes.streams import shared
 
+CHUNK: Final = 2**20
+"""Rows that are copied to a GPU at once."""
 RESIDENT_FRACTION: Final = 0.5
 """Largest fraction of the free GPU memory that a split on the GPU may take."""
 
@@ -104,15 +107,15 @@ class Batches:
         return Batch(ids.to(self._device, non_blocking=True), labels.to(self._device, torch.float32), total)
 
 
-def _whole(ids: NDArray[np.int32] | ShardedArray, home: torch.device) -> Tensor | ShardedArray:
-    """Returns ids as one tensor; shards stay apart in the main memory, where one tensor would be a copy."""
-    if not isinstance(ids, ShardedArray):
+def _whole(ids: NDArray[np.int32] | ShardedArray | JoinedIds, home: torch.device) -> Tensor | ShardedArray | JoinedIds:
+    """Returns ids as one tensor; what is not one array stays so in the main memory, where a tensor would be a copy."""
+    if isinstance(ids, np.ndarray):
         return torch.from_numpy(ids).to(home)
     if home.type == "cpu":
         return ids
     found = torch.empty(ids.shape, dtype=torch.int32, device=home)
-    for part, shard in zip(found.split([len(shard) for shard in ids.shards]), ids.shards, strict=True):
-        part.copy_(torch.from_numpy(shard))
+    for start, part in zip(range(0, len(ids), CHUNK), found.split(CHUNK), strict=True):
+        part.copy_(torch.from_numpy(ids[start : start + CHUNK]))
     return found
 
 

@@ -18,6 +18,7 @@ from fieldwise.core.records import first_problem
 from fieldwise.core.schema import Schema
 from fieldwise.data.encoder import Encoder
 from fieldwise.data.info import FORMAT, INFO, SHARDED, validate_info
+from fieldwise.data.joined import JoinedIds
 from fieldwise.data.kinds.check import KINDS, Check
 from fieldwise.data.sharded import ShardedArray
 from fieldwise.data.shards import PARTS, Shard, arrays, as_one, folder_of
@@ -32,7 +33,7 @@ _ROWS: Final = 2**16
 class Split:
     """Encoded rows of one split."""
 
-    ids: NDArray[np.int32] | ShardedArray
+    ids: NDArray[np.int32] | ShardedArray | JoinedIds
     """(rows, places): one id per field, more for multi-valued fields."""
     labels: NDArray[np.uint8] | NDArray[np.float32]
     """(rows,): clicks, or soft labels between 0 and 1 for training."""

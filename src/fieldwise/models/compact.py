@@ -8,7 +8,7 @@ from torch import Tensor
 from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
 from fieldwise.core.registry import unknown
-from fieldwise.core.schema import Layout
+from fieldwise.core.schema import Layout, Schema
 from fieldwise.models.factory_model import FactoryModel
 from fieldwise.models.model import CTRModel, Head, HeadModel
 from fieldwise.tables.embedding import FieldEmbedding
@@ -63,6 +63,37 @@ def widened(model: HeadModel, start: HeadModel, mask: Mask, wider: Mask) -> Head
         for name, weight in large.head.state_dict().items():
             weight[_at(weight, slices.get(name, {}))] = old[name]
     return large
+
+
+def with_tiers(model: HeadModel, schema: Schema) -> HeadModel:
+    """The same model for rows of a schema with tiers, of whose `joined` schema the given one is.
+
+    The vector of a value is its row in its tier. First-order weights of all tiers are added, so those of the later ones
+    are less than before by that of `unknown`, which stands in the first.
+    """
+    settings, fields = model.settings, model.schema.names
+    layout, place = (
+        settings.layout(schema),
+        {name: fields.index(column) for column, names in schema.tiers.items() for name in names},
+    )
+    widths = [model.layout.widths[place[name]] for name in schema.names]
+    linear = model.linear and Layout(schema, tuple(model.linear.widths[place[name]] for name in schema.names))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        split = settings.build(layout.narrowed(tuple(tuple(range(width)) for width in widths)), linear)
+        for column, own in layout.members:
+            for old, new in ((model.embedding, split.embedding), (model.first_order, split.first_order)):
+                if old is None or new is None or not old.layout.widths[fields.index(column)]:
+                    continue
+                table = old.table(fields.index(column))
+                unknown, start = table[:1], 1
+                for j in own:
+                    rows = table[start : (start := start + schema.cardinalities[j] - 1)]
+                    first, alone = j == own[0], old is model.embedding
+                    new.table(j)[1:] = rows if first or alone else rows - unknown
+                    new.table(j)[:1] = unknown if first else 0
+        split.head.load_state_dict(model.head.state_dict())
+    device = next(model.parameters()).device
+    return split.to(device).train(model.training)
 
 
 def _at(weight: Tensor, axes: dict[int, Tensor]) -> tuple[Tensor, ...]:

@@ -30,7 +30,8 @@ from fieldwise.pipeline.settings import tiers_for
 from fieldwise.searches import DEFAULT, SEARCHES
 from fieldwise.searches.search import Search, search
 from fieldwise.searches.total import tables_budget, typed_budget
-from fieldwise.train.stages import Pretrain, Retrain, pretrain, retrain, stored_for
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain, stored_for
 from fieldwise.train.task import Device, Task
 
 try:

@@ -22,8 +22,8 @@ from fieldwise.models.stored import check_store
 from fieldwise.pipeline.settings import Run, RunSettings
 from fieldwise.pipeline.sharded import check_sharded_store
 from fieldwise.searches.total import tables_budget, typed_budget
+from fieldwise.train.retraining import stored_for
 from fieldwise.train.room import check_room
-from fieldwise.train.stages import stored_for
 from fieldwise.train.task import choose_device
 
 R = TypeVar("R", bound=Record)

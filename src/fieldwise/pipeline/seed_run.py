@@ -35,10 +35,11 @@ from fieldwise.searches.search import search as search_columns
 from fieldwise.searches.total import typed_budget
 from fieldwise.train.evaluate import evaluate, metrics, predictions
 from fieldwise.train.memory import forget_peak, peak_memory
-from fieldwise.train.stages import Trained, stored_for
-from fieldwise.train.stages import pretrain as pretrain_model
-from fieldwise.train.stages import retrain as retrain_model
+from fieldwise.train.pretraining import pretrain as pretrain_model
+from fieldwise.train.retraining import retrain as retrain_model
+from fieldwise.train.retraining import stored_for
 from fieldwise.train.task import Task
+from fieldwise.train.trained import Trained
 from fieldwise.train.uncertainty import errors
 
 

@@ -35,7 +35,8 @@ from fieldwise.searches import DEFAULT, SEARCHES, Elimination
 from fieldwise.searches.search import Search, check_network
 from fieldwise.train.l2 import check_l2
 from fieldwise.train.plan import check_tables_of_module
-from fieldwise.train.stages import Pretrain, Retrain, check_regularity, stored_for
+from fieldwise.train.pretraining import Pretrain, check_regularity
+from fieldwise.train.retraining import Retrain, stored_for
 from fieldwise.train.task import Device
 
 T = TypeVar("T", bound=Settings)

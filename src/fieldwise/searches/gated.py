@@ -108,7 +108,7 @@ class Stage:
         self, settings: Gated, task: Task, model: CTRModel, before: Mask, budget: Budget, place: int = 0
     ) -> None:
         self._settings, self._task, self._model, self._place = settings, task, model, place
-        self._forward = row_factored(model)
+        self._forward = row_factored(model, chosen(settings.batch))
         self._before, self._budget = before, budget
         self._linear = budget.counted(model.linear)
         costs = torch.from_numpy(budget.costs(model.layout, self._linear)).to(task.torch_device)

@@ -18,7 +18,7 @@ from fieldwise.core.watcher import Watcher
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.search import Search, SearchResult
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.stages import Retrain, retrain, stored_for
+from fieldwise.train.retraining import Retrain, retrain, stored_for
 from fieldwise.train.task import Task
 
 

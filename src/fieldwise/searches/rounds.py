@@ -76,7 +76,7 @@ class Rounds(TrainedSearch):
     ) -> list[Epoch]:
         plan = TrainingPlan(
             stage="search",
-            forward=row_factored(model),
+            forward=row_factored(model, chosen(self.batch)),
             evaluate=lambda: evaluate(model, task.valid),
             stop=lambda _: False,
             keep_best=False,

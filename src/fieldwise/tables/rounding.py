@@ -18,6 +18,8 @@ class RoundedRows:
 
     def __init__(self, embedding: FieldEmbedding, store: Store) -> None:
         self._embedding, self._store = embedding, store
+        self.on = True
+        """Whether rows are rounded; if not, they are passed on as they are."""
         self._scales: dict[int, Tensor] = {}
         self._owners: dict[int, Tensor] = {}
         """The place of each row's field among those of its width."""
@@ -37,6 +39,8 @@ class RoundedRows:
 
     def __call__(self, found: Found, width: int) -> Found:
         """The same rows, rounded."""
+        if not self.on:
+            return found
         if self._store.scales_rows(width):
             scales = found.weights.detach().abs().amax(1, keepdim=True) / self._store.top
         else:

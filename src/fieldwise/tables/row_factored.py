@@ -6,7 +6,7 @@ only once per table row that a batch reads; an embedding bag sums the mapped row
 """
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.lookup import Distinct, Found, bag
 from fieldwise.tables.mapped_sums import is_mapped_on_gpu, mapped_on_gpu
 from fieldwise.tables.summed import Forward, HeadOverTables, SharedMaps, SummedHead
+
+PLACES: Final = 2**12
+"""Places of a batch per width of the tables from which a pass by rows is faster."""
 
 
 def is_row_factored(model: object) -> bool:
@@ -26,13 +29,16 @@ def is_row_factored(model: object) -> bool:
     return single and not next(embedding.parameters()).is_cuda
 
 
-def row_factored(model: nn.Module) -> Forward:
-    """A faster forward pass for training and searching if the model allows it, else the model itself."""
+def row_factored(model: nn.Module, batch: int | None = None) -> Forward:
+    """A faster forward pass for training and searching if the model allows it, else the model itself.
+
+    On a CPU only if batches of so many rows have enough places for it.
+    """
     if is_mapped_on_gpu(model):
         return mapped_on_gpu(model)
-    if not is_row_factored(model):
-        return model
     given = cast(HeadOverTables, model)
+    if not is_row_factored(model) or (batch is not None and _is_small(batch, given.embedding)):
+        return model
     head, embedding, first_order = given.head, given.embedding, given.first_order
     assert isinstance(head, SummedHead)
 
@@ -70,6 +76,15 @@ def row_factored(model: nn.Module) -> Forward:
         return of_sums + (bag(single.weights, single.places) if of_first_order is None else of_first_order).squeeze(1)
 
     return logits
+
+
+def _is_small(batch: int, embedding: FieldEmbedding) -> bool:
+    """Whether a batch of so many rows has too few places: each width has its own small operations.
+
+    Tiers have more of them, and each reads `unknown` in most of its places.
+    """
+    least = PLACES * len(embedding.groups) * (1 if embedding.layout.shared is None else 2)
+    return batch * embedding.layout.schema.places < least
 
 
 def _gated(first_order: FieldEmbedding, found: Found, gate: Tensor) -> Found:

@@ -124,11 +124,15 @@ class _Work:
         """A context for gradients of rows that other processes hold."""
         self._ahead: Ahead | None = None
         self._captured: Captured | None = None
-        if plan.same_steps and self.optimizer.same_shapes and on_gpu and single:
-            self._captured = Captured(lambda *parts: self._plain_step(*map(Batch, parts[::2], parts[1::2])))
+        self._captures = plan.same_steps and self.optimizer.same_shapes and on_gpu and single
+        if self._captures:
+            self._captured = self._new_capture()
         if on_gpu and single:
             seed = partial(seed_of, task.seed, plan.stage, place=plan.place)
             self._ahead = Ahead(len(task.train), seed, *self._orders_of_valid())
+
+    def _new_capture(self) -> Captured:
+        return Captured(lambda *parts: self._plain_step(*map(Batch, parts[::2], parts[1::2])))
 
     def _orders_of_valid(self) -> tuple[int, int]:
         """Validation rows, and how often an epoch shuffles them; 0 if steps may draw other numbers in between."""
@@ -145,6 +149,8 @@ class _Work:
         """Train for one pass over the training rows; returns the mean loss without the penalty."""
         task, plan, size = self._task, self._plan, chosen(self._settings.batch)
         self._model.train()
+        if plan.before_epoch(number) and self._captures:
+            self._captured = self._new_capture()
         steps = self._epoch_steps
         losses = torch.zeros(steps, device=task.torch_device)
         check, done = CHECK_EVERY[task.torch_device.type], 0

@@ -83,6 +83,8 @@ class TrainingPlan:
     """Whether to stop after these epochs."""
     keep_best: bool
     """Whether to return the weights with the best validation AUC, instead of the last."""
+    before_epoch: Callable[[int], bool] = lambda _: False
+    """Called with the number of every epoch before its steps; whether these run other kernels than steps before."""
     before_step: Callable[[], None] | None = None
     """Called before every step on a training batch."""
     valid_step: Callable[[Batch], None] | None = None

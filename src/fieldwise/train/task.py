@@ -15,6 +15,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.settings import check_argument
 from fieldwise.data.batches import Batches
+from fieldwise.data.joined import JoinedIds
 from fieldwise.data.store import Dataset, Split
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import Build, model_class
@@ -143,6 +144,16 @@ class Task(Shown):
             return budget
         fixed = budget.fixed(self.model.layout(self.schema), self.model.linear(self.schema))
         return fixed.within(self.layout, self.linear)
+
+    def joined(self) -> "Task":
+        """The task with one field for each column of the data, in place of its tiers; itself if it has none."""
+        schema = self.schema.joined
+        if schema is self.schema:
+            return self
+        train, valid = (
+            Split(JoinedIds(rows.ids, self.schema), rows.labels) for rows in (self.train_rows, self.valid_rows)
+        )
+        return replace(self, schema=schema, train_rows=train, valid_rows=valid)
 
     @cached_property
     def torch_device(self) -> torch.device:

@@ -1,0 +1,192 @@
+"""Retraining of the compact model."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import Field
+
+from fieldwise.core.automatic import AUTO, chosen
+from fieldwise.core.budget import Budget
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.mask import Mask
+from fieldwise.core.records import Epoch
+from fieldwise.core.store import FLOAT32, Store, StoreText
+from fieldwise.core.watcher import Watcher
+from fieldwise.models.compact import compact
+from fieldwise.models.model import CTRModel
+from fieldwise.models.stored import StoredModel, check_store, stored
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.rounding import RoundedRows, rounding
+from fieldwise.tables.row_factored import row_factored
+from fieldwise.train.decay import Decay, plain_epochs
+from fieldwise.train.distillation import distilled
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.l2 import L2, penalty, strength_of
+from fieldwise.train.loop import fit
+from fieldwise.train.plan import Training, TrainingPlan, early_stop
+from fieldwise.train.task import Task, check_trained
+from fieldwise.train.trained import Trained
+
+ROUNDED_PATIENCE: Final = 2
+"""Factor of the patience in a training that rounds tables: its first epochs are often worse than none."""
+
+
+class Retrain(Training):
+    """Settings of retraining, the training of the compact model."""
+
+    distil: float = Field(0.5, ge=0, le=1)
+    """Weight of the full model's predictions in the labels, in [0, 1]; 0, as in the paper: clicks only."""
+    schedule: Literal["constant", "decay"] = "decay"
+    """constant, as in the paper: the learning rate stays, until early stopping; decay: it falls to zero, as `decay`
+    says, without early stopping."""
+    decay: Decay = Field(default_factory=Decay)
+    """The course of the learning rate if `schedule` is decay."""
+    l2: L2 = AUTO
+    """Half the squares of the weights of tables are added to a batch's summed loss, times this; 0, as in the paper,
+    or more. Every row then moves in every step. auto: 0.003 if tables have at most a million weights, else 0."""
+    store: StoreText | None = None
+    """Stored type of tables and first-order weights: float32, float16, int8, int4, 'int8 row' or 'int4 row'. By default
+    that of a budget in bytes, else float32. Evaluations and early stopping look at the stored model."""
+    rounded: bool | None = None
+    """Whether tables are rounded in training as they will be stored, with straight-through gradients; by default below
+    8 bits. With a rate that decays this begins after a fifth of the epochs; with a constant one it is a second
+    training, with twice the patience."""
+    drop_first_order: bool = False
+    """Whether to also drop the first-order weights of fields without columns; predictions then ignore those fields."""
+
+
+def retrain(
+    task: Task,
+    model: CTRModel,
+    settings: Retrain | None = None,
+    folder: Path | None = None,
+    watcher: Watcher | None = None,
+) -> Trained[CTRModel | StoredModel]:
+    """Train a copy of a compact model.
+
+    It learns from clicks and, by default, from the predictions of the task's starting model, the pretrained full model
+    (`Retrain.distil`). With a `Retrain.store` other than float32, the result is the stored model.
+    """
+    check_trained(model, "fw.search(...).model")
+    settings = (settings or Retrain()).fitted(*task.counts)
+    task = distilled(task, settings.distil)
+    small = deepcopy(model).to(task.torch_device)
+    if settings.drop_first_order:
+        small = compact(small, Mask.all(small.layout), drop_first_order=True)
+    store = settings.store or FLOAT32
+    check_store(small.settings, store)
+    small, history, other = Retraining(task, settings, store, watcher or Watcher()).at_best_rate(small, folder)
+    return Trained(_in(store, small.eval()), history, other_seconds=other)
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """Trains models of one task, as the settings say."""
+
+    task: Task
+    settings: Retrain
+    store: Store
+    watcher: Watcher
+
+    @property
+    def rounds(self) -> bool:
+        """Whether tables are rounded in training."""
+        asked = self.settings.rounded
+        return self.store.bits < 8 if asked is None else asked and self.store.is_integer
+
+    def at_best_rate(self, model: CTRModel, folder: Path | None) -> tuple[CTRModel, list[Epoch], float]:
+        """Train a copy at each rate: the best on validation rows, its history, and the others' seconds."""
+        task, settings = self.task, self.settings
+        if settings.schedule == "constant":
+            return model, self.train(model, 1.0, folder), 0.0
+        rates = settings.decay.rates(settings.learning_rate, task.start_best, bool(task.left_out))
+        if len(rates) == 1:
+            return model, self.train(model, rates[0], folder), 0.0
+        found = []
+        for place, rate in enumerate(rates):
+            if place:
+                numbers = model.size().embedding  # tells budgets apart
+                self.watcher.begin(f"retrain {numbers} parameters at rate {rate:g}, seed {task.seed}", done=False)
+            small = deepcopy(model)
+            found.append((small, self.train(small, rate, folder / f"rate-{rate:g}" if folder else None)))
+        aucs = [max(epoch.auc for epoch in history) for _, history in found]
+        best = aucs.index(max(aucs))
+        tried = ", ".join(f"{rate:g} ({auc:.4f})" for rate, auc in zip(rates, aucs, strict=True))
+        self.watcher.note(f"Retrained at rates {tried}; kept rate {rates[best]:g}, by validation AUC.")
+        other = sum(epoch.seconds for place, each in enumerate(found) for epoch in each[1] if place != best)
+        return *found[best], other
+
+    def train(self, small: CTRModel, rate: float, folder: Path | None) -> list[Epoch]:
+        """Train in place, at this multiple of the learning rate."""
+        settings, rounds = self.settings, self.rounds
+        settings = settings.model_copy(update={"learning_rate": rate * settings.learning_rate})
+        tables = [module for module in small.modules() if isinstance(module, FieldEmbedding)] if rounds else []
+        if settings.schedule == "decay":
+            epochs = min(settings.epochs, settings.decay.epochs_of(self.task.start_epochs, rounds))
+            settings = settings.model_copy(update={"epochs": epochs})
+            with rounding(tables, self.store) as rounded:
+                return self.fit(small, settings, folder, rounded)
+        history = self.fit(small, settings, folder / "plain" if folder and rounds else folder)
+        if rounds:
+            longer = settings.model_copy(update={"patience": ROUNDED_PATIENCE * chosen(settings.patience)})
+            with rounding(tables, self.store) as rounded:
+                after = self.fit(small, longer, folder / "rounded" if folder else None, rounded)
+            last = len(history) - 1
+            history += [epoch.model_copy(update={"epoch": last + epoch.epoch}) for epoch in after[1:]]
+        return history
+
+    def fit(
+        self, small: CTRModel, settings: Retrain, folder: Path | None, rounded: Sequence[RoundedRows] = ()
+    ) -> list[Epoch]:
+        """Train in place for all epochs while the learning rate decays, or until the stored model stops improving."""
+        task, store, decays = self.task, self.store, settings.schedule == "decay"
+        plain = plain_epochs(settings.epochs) if decays else 0
+
+        def begin_rounding(epoch: int) -> bool:
+            begins = [rows for rows in rounded if rows.on != (epoch > plain)]
+            for rows in begins:
+                rows.on = epoch > plain
+            return bool(begins)
+
+        def fit_scales() -> None:
+            for rows in rounded:
+                rows.fit()
+
+        strength = strength_of(settings.l2, small, settings.optimizer)
+        squares = penalty(small, strength, chosen(settings.batch), task.left_out)
+        plan = TrainingPlan(
+            stage="retrain",
+            forward=row_factored(small, chosen(settings.batch)),
+            evaluate=lambda: evaluate(_in(store, small), task.valid),
+            stop=(lambda _: False) if decays else early_stop(chosen(settings.patience)),
+            keep_best=True,
+            before_epoch=begin_rounding,
+            penalty=squares,
+            every_row=squares is not None,
+            look=fit_scales,
+            same_steps=small.same_steps,
+            decays=decays,
+            table_rate=settings.decay.table_rate if decays else 1.0,
+            place=int(bool(rounded) and not decays),
+        )
+        return fit(small, task, settings, plan, folder, self.watcher)
+
+
+def _in(store: Store, model: CTRModel) -> CTRModel | StoredModel:
+    return model if store == FLOAT32 else stored(model, store)
+
+
+def stored_for(settings: Retrain, budget: Budget) -> Retrain:
+    """The settings with the store that the budget counts; refuses another."""
+    if budget.unit != "bytes":
+        return settings
+    counts = Store(budget.kind)
+    if settings.store is not None and settings.store != counts:
+        raise SettingsError(
+            f"[retrain] store = '{settings.store}', but the budget of {budget} counts {counts}. They must be equal. "
+            f"Leave store out, or write the budget in {settings.store.kind}."
+        )
+    return settings.model_copy(update={"store": counts})

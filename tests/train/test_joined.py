@@ -1,0 +1,118 @@
+"""Pretraining joins the tiers of a column: it trains the model of rows without tiers, and splits its tables."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fieldwise.core.schema import Field, Schema
+from fieldwise.data.joined import JoinedIds
+from fieldwise.data.sharded import ShardedArray
+from fieldwise.data.store import Split
+from fieldwise.models.fm import FM
+from fieldwise.models.model import HeadModel, OwnModel
+from fieldwise.searches.search import search
+from fieldwise.searches.uniform import Uniform
+from fieldwise.train.evaluate import predictions
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain
+from fieldwise.train.task import Task
+from tests.memorized import SCHEMA, SETTINGS, memorized_task
+from tests.small_models import every_model
+from tests.trainings import Stop, numbers, same
+
+TIERS = Schema((
+    Field("tags", 13, length=2), Field("user:frequent", 21), Field("user:middle", 31), Field("user:rare", 101),
+    Field("time:frequent", 5), Field("time:rare", 997), Field("kind", 9),
+))  # fmt: skip
+"""The fields of `memorized`, two of them in tiers."""
+FAST = Pretrain(batch=256, learning_rate=0.01, epochs=2, harmful="keep")
+
+
+def tiered(split: Split) -> Split:
+    """The same rows with ids in tiers."""
+    ids, found = np.asarray(split.ids), []
+    for field in TIERS.fields:
+        column, _, tier = field.name.partition(":")
+        start = {"tags": 0, "user": 2, "time": 3, "kind": 4}[column]
+        own = ids[:, start : start + field.length]
+        if tier:
+            before = {"frequent": 0, "middle": 20, "rare": 50 if column == "user" else 4}[tier]
+            own = np.where((own > before) & (own < before + field.cardinality), own - before, 0)
+        found.append(own)
+    return Split(np.concatenate(found, 1).astype(np.int32), split.labels)
+
+
+def tasks(model: OwnModel) -> tuple[Task, Task]:
+    """The task with tiers, and without."""
+    plain = memorized_task(model)
+    rows = tiered(plain.train_rows), tiered(plain.valid_rows)
+    return replace(plain, schema=TIERS, train_rows=rows[0], valid_rows=rows[1]), plain
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_joined_ids_are_those_of_rows_without_tiers(shards: int) -> None:
+    assert TIERS.joined == SCHEMA
+    split = memorized_task().valid_rows
+    with_tiers = np.asarray(tiered(split).ids)
+    parts = np.array_split(with_tiers, shards)
+    found = JoinedIds(with_tiers if shards == 1 else ShardedArray(parts), TIERS)
+    wanted = np.asarray(split.ids)
+    assert (wanted[:, 2] == 0).any(), "some users are unknown"
+    assert (wanted[:, 1] == -1).any(), "some rows have one tag"
+    assert (found.shape, len(found), found.nbytes) == (wanted.shape, len(wanted), wanted.nbytes)
+    assert found[:10].dtype == wanted.dtype
+    assert np.array_equal(found, wanted)
+    for rows in (slice(7, 900), np.array([5, 0, 5]), wanted[:, 4] == 3):
+        assert np.array_equal(found[rows], wanted[rows])
+
+
+@pytest.mark.parametrize("settings", every_model())
+def test_pretraining_with_tiers_is_that_without(settings: OwnModel) -> None:
+    task, plain = tasks(settings)
+    found, wanted = pretrain(task, FAST), pretrain(plain, FAST)
+    assert numbers(found) == numbers(wanted)
+    assert found.model.layout == task.layout
+    logits, _ = predictions(found.model, task.valid_rows)
+    torch.testing.assert_close(logits, predictions(wanted.model, plain.valid_rows)[0], atol=1e-5, rtol=1e-5)
+
+
+def test_a_harmful_column_is_left_out_with_all_its_tiers() -> None:
+    task, plain = tasks(FM(width=4))
+    found, wanted = pretrain(task, SETTINGS), pretrain(plain, SETTINGS)
+    assert [harm.field for harm in found.harms if harm.left_out] == ["time"]
+    assert found.harms == wanted.harms
+    assert numbers(found) == numbers(wanted)
+    start = task.starting_from(found)
+    assert start.left_out == {4, 5}
+    assert not any(search(start, Uniform(), "50%").mask.widths[4:6])
+    logits, _ = predictions(found.model, task.valid_rows)
+    torch.testing.assert_close(logits, predictions(wanted.model, plain.valid_rows)[0], atol=1e-5, rtol=1e-5)
+
+
+def test_an_interrupted_pretraining_with_tiers_ends_with_the_same_bits(tmp_path: Path) -> None:
+    task, _ = tasks(FM(width=4))
+    whole = pretrain(task, FAST)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(task, FAST, tmp_path / "a", Stop(1))
+    again = pretrain(task, FAST, tmp_path / "a")
+    assert numbers(again) == numbers(whole)
+    assert same(again.model.state_dict(), whole.model.state_dict())
+
+
+def test_a_model_with_tiers_is_trained_further_as_it_is() -> None:
+    task, _ = tasks(FM(width=4))
+    start = task.starting_from(pretrain(task, FAST))
+    further = pretrain(start, FAST)
+    assert isinstance(further.model, HeadModel)
+    assert further.history[0].auc == pytest.approx(max(epoch.auc for epoch in pretrain(task, FAST).history), abs=1e-9)
+
+
+def test_a_search_and_int4_follow() -> None:
+    task, _ = tasks(FM(width=4))
+    start = task.starting_from(pretrain(task, FAST))
+    found = search(start, Uniform(), "40%")
+    small = retrain(start, found.model, Retrain(batch=256, store="int4"))
+    assert max(epoch.auc for epoch in small.history) > 0.6
