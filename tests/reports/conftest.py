@@ -9,6 +9,7 @@ import pytest
 
 from fieldwise.pipeline import stages as pipeline
 from fieldwise.pipeline.settings import RunSettings
+from fieldwise.train import retraining
 
 STAGE = {"batch": 256, "epochs": 2, "learning_rate": 0.02}
 SMALL: dict[str, Any] = {
@@ -17,7 +18,7 @@ SMALL: dict[str, Any] = {
     "model": {"name": "dcnv2", "width": 4},
     "pretrain": STAGE,
     "search": {"name": "ham", "trace_every": 2, **STAGE},
-    "retrain": {**STAGE, "learning_rate": 0.005},  # so that a second rate is tried
+    "retrain": {**STAGE, "learning_rate": 0.005},
 }
 
 
@@ -49,5 +50,7 @@ def data_of(page: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two budgets, two seeds."""
-    return run_of(tmp_path_factory.mktemp("runs") / "small")
+    """Two budgets, two seeds; every retraining finds its first rate too high."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retraining, "is_worse", lambda history: len(history) > 1)
+        return run_of(tmp_path_factory.mktemp("runs") / "small")

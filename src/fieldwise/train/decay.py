@@ -35,8 +35,8 @@ class Decay(Settings):
     times those of pretraining, 0.8 times if tables are rounded, at least 2; 3 if they are not known."""
     rate: HighestRate = AUTO
     """Highest learning rate, in multiples of `learning_rate`; above 0. auto: 8, or less so that the rate is at most
-    0.01; if pretraining was at its best within two epochs, or left a harmful field out, also 1 in a training of its
-    own, and the better on validation rows is kept."""
+    0.01; if pretraining was at its best within two epochs, or left a harmful field out, and the first epoch is worse on
+    validation rows than the start, it is trained from the start again at 1."""
     table_rate: float = Field(4.0, gt=0)
     """Learning rate of tables and first-order weights, in multiples of that of dense layers; above 0."""
 
@@ -48,7 +48,10 @@ class Decay(Settings):
         return UNKNOWN_EPOCHS if pretraining is None else max(2, round(share * pretraining))
 
     def rates(self, learning_rate: float, best: int | None, left_out: bool) -> tuple[float, ...]:
-        """The highest rates to try, after a pretraining whose best epoch was this and that left out a field or not."""
+        """The highest rate and, if it may be too high, a lower one.
+
+        It may be after a pretraining that was at its best soon (`best` is that epoch), or that left out a field.
+        """
         if self.rate != AUTO:
             return (self.rate,)
         high, low = RATES

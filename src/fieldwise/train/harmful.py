@@ -24,6 +24,7 @@ from fieldwise.data.store import Split
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel, HeadModel
 from fieldwise.train.evaluate import predictions
+from fieldwise.train.plan import Condition
 from fieldwise.train.task import Task
 from fieldwise.train.uncertainty import Values, auc_error, placements
 
@@ -42,7 +43,6 @@ GAIN: Final = 2
 TRAININGS: Final = 3
 """Maximum number of suspects that are settled."""
 
-Condition = Callable[[list[Epoch]], bool]
 Train = Callable[[CTRModel, Condition, int], list[Epoch]]
 """Trains a model in place until early stopping, or until a condition holds; the number tells trainings apart."""
 

@@ -25,6 +25,10 @@ Patience = Annotated[_Patience | Auto, number_or_auto(_Patience)]
 """Epochs without a better validation AUC."""
 
 
+Condition = Callable[[list[Epoch]], bool]
+"""Whether a training stops after these epochs."""
+
+
 class Training(Settings):
     """Settings of a training."""
 
@@ -79,7 +83,7 @@ class TrainingPlan:
     """Training logits (B,) from ids (B, F)."""
     evaluate: Callable[[], Metrics]
     """Evaluates the model on the validation rows."""
-    stop: Callable[[list[Epoch]], bool]
+    stop: Condition
     """Whether to stop after these epochs."""
     keep_best: bool
     """Whether to return the weights with the best validation AUC, instead of the last."""
@@ -109,7 +113,7 @@ class TrainingPlan:
     """Index among consecutive trainings of this stage; each has its own random numbers."""
 
 
-def early_stop(patience: int) -> Callable[[list[Epoch]], bool]:
+def early_stop(patience: int) -> Condition:
     """A stop criterion: `patience` epochs without a better validation AUC."""
 
     def stop(history: list[Epoch]) -> bool:

@@ -15,9 +15,9 @@ from fieldwise.models.model import CTRModel, HeadModel, OwnModel
 from fieldwise.processes.ranks import current
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.harmful import Condition, settle
+from fieldwise.train.harmful import settle
 from fieldwise.train.loop import fit
-from fieldwise.train.plan import Training, TrainingPlan, early_stop
+from fieldwise.train.plan import Condition, Training, TrainingPlan, early_stop
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.task import Task
 from fieldwise.train.trained import Trained

@@ -26,7 +26,7 @@ from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.l2 import L2, penalty, strength_of
 from fieldwise.train.loop import fit
-from fieldwise.train.plan import Training, TrainingPlan, early_stop
+from fieldwise.train.plan import Condition, Training, TrainingPlan, early_stop
 from fieldwise.train.task import Task, check_trained
 from fieldwise.train.trained import Trained
 
@@ -78,7 +78,7 @@ def retrain(
         small = compact(small, Mask.all(small.layout), drop_first_order=True)
     store = settings.store or FLOAT32
     check_store(small.settings, store)
-    small, history, other = Retraining(task, settings, store, watcher or Watcher()).at_best_rate(small, folder)
+    small, history, other = Retraining(task, settings, store, watcher or Watcher()).at_rate(small, folder)
     return Trained(_in(store, small.eval()), history, other_seconds=other)
 
 
@@ -97,30 +97,36 @@ class Retraining:
         asked = self.settings.rounded
         return self.store.bits < 8 if asked is None else asked and self.store.is_integer
 
-    def at_best_rate(self, model: CTRModel, folder: Path | None) -> tuple[CTRModel, list[Epoch], float]:
-        """Train a copy at each rate: the best on validation rows, its history, and the others' seconds."""
+    def at_rate(self, model: CTRModel, folder: Path | None) -> tuple[CTRModel, list[Epoch], float]:
+        """Train at the highest rate, and from the start again at the next if its first epoch is worse than the start.
+
+        Returns the model, its history, and the seconds of what was given up.
+        """
         task, settings = self.task, self.settings
         if settings.schedule == "constant":
             return model, self.train(model, 1.0, folder), 0.0
-        rates = settings.decay.rates(settings.learning_rate, task.start_best, bool(task.left_out))
-        if len(rates) == 1:
-            return model, self.train(model, rates[0], folder), 0.0
-        found = []
-        for place, rate in enumerate(rates):
-            if place:
-                numbers = model.size().embedding  # tells budgets apart
-                self.watcher.begin(f"retrain {numbers} parameters at rate {rate:g}, seed {task.seed}", done=False)
-            small = deepcopy(model)
-            found.append((small, self.train(small, rate, folder / f"rate-{rate:g}" if folder else None)))
-        aucs = [max(epoch.auc for epoch in history) for _, history in found]
-        best = aucs.index(max(aucs))
-        tried = ", ".join(f"{rate:g} ({auc:.4f})" for rate, auc in zip(rates, aucs, strict=True))
-        self.watcher.note(f"Retrained at rates {tried}; kept rate {rates[best]:g}, by validation AUC.")
-        other = sum(epoch.seconds for place, each in enumerate(found) for epoch in each[1] if place != best)
-        return *found[best], other
+        high, *lower = settings.decay.rates(settings.learning_rate, task.start_best, bool(task.left_out))
+        if not lower:
+            return model, self.train(model, high, folder), 0.0
+        (low,) = lower
+        small = deepcopy(model)
+        history = self.train(small, high, folder / f"rate-{high:g}" if folder else None, is_worse)
+        if not is_worse(history):
+            return small, history, 0.0
+        before, after = (epoch.auc for epoch in history[:2])
+        self.watcher.note(
+            f"After an epoch at rate {high:g}, validation AUC was {after:.4f}, less than {before:.4f} before. It is "
+            f"trained from the start again, at rate {low:g}."
+        )
+        numbers = model.size().embedding  # tells budgets apart
+        self.watcher.begin(f"retrain {numbers} parameters at rate {low:g}, seed {task.seed}", done=False)
+        again = self.train(model, low, folder / f"rate-{low:g}" if folder else None)
+        return model, again, sum(epoch.seconds for epoch in history)
 
-    def train(self, small: CTRModel, rate: float, folder: Path | None) -> list[Epoch]:
-        """Train in place, at this multiple of the learning rate."""
+    def train(
+        self, small: CTRModel, rate: float, folder: Path | None, enough: Condition = lambda _: False
+    ) -> list[Epoch]:
+        """Train in place, at this multiple of the learning rate; while it decays, until `enough` holds."""
         settings, rounds = self.settings, self.rounds
         settings = settings.model_copy(update={"learning_rate": rate * settings.learning_rate})
         tables = [module for module in small.modules() if isinstance(module, FieldEmbedding)] if rounds else []
@@ -128,7 +134,7 @@ class Retraining:
             epochs = min(settings.epochs, settings.decay.epochs_of(self.task.start_epochs, rounds))
             settings = settings.model_copy(update={"epochs": epochs})
             with rounding(tables, self.store) as rounded:
-                return self.fit(small, settings, folder, rounded)
+                return self.fit(small, settings, folder, rounded, enough)
         history = self.fit(small, settings, folder / "plain" if folder and rounds else folder)
         if rounds:
             longer = settings.model_copy(update={"patience": ROUNDED_PATIENCE * chosen(settings.patience)})
@@ -139,7 +145,12 @@ class Retraining:
         return history
 
     def fit(
-        self, small: CTRModel, settings: Retrain, folder: Path | None, rounded: Sequence[RoundedRows] = ()
+        self,
+        small: CTRModel,
+        settings: Retrain,
+        folder: Path | None,
+        rounded: Sequence[RoundedRows] = (),
+        enough: Condition = lambda _: False,
     ) -> list[Epoch]:
         """Train in place for all epochs while the learning rate decays, or until the stored model stops improving."""
         task, store, decays = self.task, self.store, settings.schedule == "decay"
@@ -161,7 +172,7 @@ class Retraining:
             stage="retrain",
             forward=row_factored(small, chosen(settings.batch)),
             evaluate=lambda: evaluate(_in(store, small), task.valid),
-            stop=(lambda _: False) if decays else early_stop(chosen(settings.patience)),
+            stop=enough if decays else early_stop(chosen(settings.patience)),
             keep_best=True,
             before_epoch=begin_rounding,
             penalty=squares,
@@ -173,6 +184,11 @@ class Retraining:
             place=int(bool(rounded) and not decays),
         )
         return fit(small, task, settings, plan, folder, self.watcher)
+
+
+def is_worse(history: list[Epoch]) -> bool:
+    """Whether the first epoch of a training has a lower validation AUC than its start."""
+    return len(history) > 1 and history[1].auc < history[0].auc
 
 
 def _in(store: Store, model: CTRModel) -> CTRModel | StoredModel:
