@@ -70,8 +70,14 @@ def test_joined_ids_are_those_of_rows_without_tiers(shards: int) -> None:
 
 
 @pytest.mark.parametrize("settings", every_model())
-def test_pretraining_with_tiers_is_that_without(settings: OwnModel) -> None:
+@pytest.mark.parametrize("small", [0, 2**28], ids=["computed", "in memory"])
+def test_pretraining_with_tiers_is_that_without(
+    settings: OwnModel, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fieldwise.data.joined.SMALL", small)
     task, plain = tasks(settings)
+    assert isinstance(task.joined().train_rows.ids, np.ndarray if small else JoinedIds)
+    assert plain.joined() is plain
     found, wanted = pretrain(task, FAST), pretrain(plain, FAST)
     assert numbers(found) == numbers(wanted)
     assert found.model.layout == task.layout

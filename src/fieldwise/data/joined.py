@@ -1,13 +1,16 @@
 """Rows with tiers, read as rows without: the ids of a column's tiers become one id."""
 
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fieldwise.core.schema import UNKNOWN, Schema
 from fieldwise.data.sharded import ShardedArray
+
+SMALL: Final = 2**28
+"""Bytes up to which joined ids are kept in memory."""
 
 
 class JoinedIds:
@@ -18,7 +21,7 @@ class JoinedIds:
 
     dtype = np.dtype(np.int32)
 
-    def __init__(self, ids: "NDArray[np.int32] | ShardedArray | JoinedIds", schema: Schema) -> None:
+    def __init__(self, ids: NDArray[np.int32] | ShardedArray, schema: Schema) -> None:
         """Takes the ids of a schema with tiers."""
         self._ids = ids
         first = dict(zip(schema.names, accumulate(schema.lengths, initial=0), strict=False))
@@ -52,3 +55,10 @@ class JoinedIds:
             raise ValueError("ids that are computed cannot become an array without a copy")
         found = self[:]
         return found if dtype is None else found.astype(dtype, copy=False)
+
+
+def joined(ids: NDArray[np.int32] | ShardedArray | JoinedIds, schema: Schema) -> NDArray[np.int32] | JoinedIds:
+    """The ids of `schema.joined`: an array, or computed when they are read if that were large."""
+    assert not isinstance(ids, JoinedIds), "joined ids have no tiers"
+    found = JoinedIds(ids, schema)
+    return np.asarray(found) if found.nbytes <= SMALL else found

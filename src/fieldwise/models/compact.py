@@ -66,34 +66,35 @@ def widened(model: HeadModel, start: HeadModel, mask: Mask, wider: Mask) -> Head
 
 
 def with_tiers(model: HeadModel, schema: Schema) -> HeadModel:
-    """The same model for rows of a schema with tiers, of whose `joined` schema the given one is.
+    """The model of a `joined` schema as one of the schema with tiers, with the same predictions.
 
-    The vector of a value is its row in its tier. First-order weights of all tiers are added, so those of the later ones
-    are less than before by that of `unknown`, which stands in the first.
+    The row of a value is in its tier, that of `unknown` in the first. First-order weights of all tiers are added, so
+    those of later tiers are less by that of `unknown`.
     """
-    settings, fields = model.settings, model.schema.names
-    layout, place = (
-        settings.layout(schema),
-        {name: fields.index(column) for column, names in schema.tiers.items() for name in names},
-    )
-    widths = [model.layout.widths[place[name]] for name in schema.names]
-    linear = model.linear and Layout(schema, tuple(model.linear.widths[place[name]] for name in schema.names))
+    widths, linear, columns = list(model.layout.widths), model.linear, model.schema.names
+    place = {name: columns.index(column) for column, names in schema.tiers.items() for name in names}
+    kept = tuple(tuple(range(widths[place[name]])) for name in schema.names)
+    first_order = linear and Layout(schema, tuple(linear.widths[place[name]] for name in schema.names))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        split = settings.build(layout.narrowed(tuple(tuple(range(width)) for width in widths)), linear)
-        for column, own in layout.members:
-            for old, new in ((model.embedding, split.embedding), (model.first_order, split.first_order)):
-                if old is None or new is None or not old.layout.widths[fields.index(column)]:
-                    continue
-                table = old.table(fields.index(column))
-                unknown, start = table[:1], 1
-                for j in own:
-                    rows = table[start : (start := start + schema.cardinalities[j] - 1)]
-                    first, alone = j == own[0], old is model.embedding
-                    new.table(j)[1:] = rows if first or alone else rows - unknown
-                    new.table(j)[:1] = unknown if first else 0
+        split = model.settings.build(model.settings.layout(schema).narrowed(kept), first_order)
         split.head.load_state_dict(model.head.state_dict())
+        _split_tables(model.embedding, split.embedding, added=False)
+        if model.first_order and split.first_order:
+            _split_tables(model.first_order, split.first_order, added=True)
     device = next(model.parameters()).device
     return split.to(device).train(model.training)
+
+
+def _split_tables(old: FieldEmbedding, new: FieldEmbedding, added: bool) -> None:
+    """Copy each table to the tiers of its column; `added`: the rows of all tiers are added."""
+    for column, (_, own) in enumerate(new.layout.members):
+        if not old.layout.widths[column]:
+            continue
+        unknown, *_ = parts = old.table(column).split([1, *(new.layout.schema.cardinalities[j] - 1 for j in own)])
+        for j, rows in zip(own, parts[1:], strict=True):
+            first = j == own[0]
+            new.table(j)[1:] = rows if first or not added else rows - unknown
+            new.table(j)[:1] = unknown if first else 0
 
 
 def _at(weight: Tensor, axes: dict[int, Tensor]) -> tuple[Tensor, ...]:

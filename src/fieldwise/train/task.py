@@ -15,7 +15,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.settings import check_argument
 from fieldwise.data.batches import Batches
-from fieldwise.data.joined import JoinedIds
+from fieldwise.data.joined import joined
 from fieldwise.data.store import Dataset, Split
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import Build, model_class
@@ -151,7 +151,7 @@ class Task(Shown):
         if schema is self.schema:
             return self
         train, valid = (
-            Split(JoinedIds(rows.ids, self.schema), rows.labels) for rows in (self.train_rows, self.valid_rows)
+            Split(joined(rows.ids, self.schema), rows.labels) for rows in (self.train_rows, self.valid_rows)
         )
         return replace(self, schema=schema, train_rows=train, valid_rows=valid)
 
