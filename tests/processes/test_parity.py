@@ -27,7 +27,7 @@ from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 from tests.memorized import SETTINGS as MEMORIZED
-from tests.memorized import memorized_task
+from tests.memorized import memorized_task, tiered_task
 from tests.processes.many import on_ranks
 from tests.processes.parts import task_of
 from tests.searches.small_searches import small
@@ -148,7 +148,7 @@ def retrained(folder: Path, home: Path | None) -> Any:
     task = task_of(folder, FM(width=4), 301)
     start = pretrain(task, Pretrain(batch=50, epochs=1)).model
     slow = Decay(rate=1, table_rate=1)  # rounding differences grow with the rate
-    settings = Retrain(batch=50, epochs=2, store="int4", decay=slow, optimizer="adam")
+    settings = Retrain(batch=50, epochs=3, store="int4", decay=slow, optimizer="adam")  # rounds from the second on
     done = retrain(task.starting_from(start), start, settings, home)
     return [(epoch.loss, epoch.auc) for epoch in done.history]
 
@@ -167,12 +167,17 @@ def test_retraining_resumes_with_another_number_of_processes(planted: Dataset, t
     )
 
 
-def without_harm() -> Any:
+def without_harm(tiers: bool) -> Any:
     """What pretraining leaves out of rows with a field that memorizes."""
-    found = pretrain(memorized_task(), MEMORIZED)
+    found = pretrain(tiered_task() if tiers else memorized_task(), MEMORIZED)
     return [(harm.field, harm.left_out, harm.first_order) for harm in found.harms], found.model.layout.widths
 
 
 def test_a_harmful_field_is_left_out_by_all_processes() -> None:
-    first, second = on_ranks(2, without_harm)
+    first, second = on_ranks(2, without_harm, False)
     assert first == second == ([("time", True, False)], (4, 4, 0, 4))
+
+
+def test_tiers_of_a_harmful_column_are_left_out_by_all_processes() -> None:
+    first, second = on_ranks(2, without_harm, True)
+    assert first == second == ([("time", True, False)], (4, 4, 4, 4, 0, 0, 4))

@@ -1,16 +1,13 @@
 """Pretraining joins the tiers of a column: it trains the model of rows without tiers, and splits its tables."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from fieldwise.core.schema import Field, Schema
 from fieldwise.data.joined import JoinedIds
 from fieldwise.data.sharded import ShardedArray
-from fieldwise.data.store import Split
 from fieldwise.models.fm import FM
 from fieldwise.models.model import HeadModel, OwnModel
 from fieldwise.searches.search import search
@@ -19,37 +16,16 @@ from fieldwise.train.evaluate import predictions
 from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
-from tests.memorized import SCHEMA, SETTINGS, memorized_task
+from tests.memorized import SCHEMA, SETTINGS, TIERS, memorized_task, tiered, tiered_task
 from tests.small_models import every_model
 from tests.trainings import Stop, numbers, same
 
-TIERS = Schema((
-    Field("tags", 13, length=2), Field("user:frequent", 21), Field("user:middle", 31), Field("user:rare", 101),
-    Field("time:frequent", 5), Field("time:rare", 997), Field("kind", 9),
-))  # fmt: skip
-"""The fields of `memorized`, two of them in tiers."""
 FAST = Pretrain(batch=256, learning_rate=0.01, epochs=2, harmful="keep")
-
-
-def tiered(split: Split) -> Split:
-    """The same rows with ids in tiers."""
-    ids, found = np.asarray(split.ids), []
-    for field in TIERS.fields:
-        column, _, tier = field.name.partition(":")
-        start = {"tags": 0, "user": 2, "time": 3, "kind": 4}[column]
-        own = ids[:, start : start + field.length]
-        if tier:
-            before = {"frequent": 0, "middle": 20, "rare": 50 if column == "user" else 4}[tier]
-            own = np.where((own > before) & (own < before + field.cardinality), own - before, 0)
-        found.append(own)
-    return Split(np.concatenate(found, 1).astype(np.int32), split.labels)
 
 
 def tasks(model: OwnModel) -> tuple[Task, Task]:
     """The task with tiers, and without."""
-    plain = memorized_task(model)
-    rows = tiered(plain.train_rows), tiered(plain.valid_rows)
-    return replace(plain, schema=TIERS, train_rows=rows[0], valid_rows=rows[1]), plain
+    return tiered_task(model), memorized_task(model)
 
 
 @pytest.mark.parametrize("shards", [1, 3])
