@@ -90,7 +90,7 @@ def test_after_a_pretraining_that_overfits_soon_a_rate_whose_first_epoch_is_wors
     fast, slow = (
         retrain(start, model, settings.model_copy(update={"decay": Decay(epochs=2, rate=rate)})) for rate in (8, 1)
     )
-    too_fast = fast.history[1].auc < fast.history[0].auc
+    too_fast = fast.history[1].auc < fast.history[0].auc - 0.005
     assert too_fast == (learning_rate == 0.005), "each rate is right once"
     kept = slow if too_fast else fast
     assert numbers(found) == numbers(kept)

@@ -35,8 +35,8 @@ class Decay(Settings):
     times those of pretraining, 0.8 times if tables are rounded, at least 2; 3 if they are not known."""
     rate: HighestRate = AUTO
     """Highest learning rate, in multiples of `learning_rate`; above 0. auto: 8, or less so that the rate is at most
-    0.01; if pretraining was at its best within two epochs, or left a harmful field out, and the first epoch is worse on
-    validation rows than the start, it is trained from the start again at 1."""
+    0.01; if pretraining was at its best within two epochs, or left a harmful field out, and the first epoch loses
+    more than 0.005 of validation AUC, it is trained from the start again at 1."""
     table_rate: float = Field(4.0, gt=0)
     """Learning rate of tables and first-order weights, in multiples of that of dense layers; above 0."""
 

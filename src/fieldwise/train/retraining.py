@@ -30,6 +30,8 @@ from fieldwise.train.plan import Condition, Training, TrainingPlan, early_stop
 from fieldwise.train.task import Task, check_trained
 from fieldwise.train.trained import Trained
 
+CLEAR: Final = 0.005
+"""Validation AUC that a rate may lose in its first epoch; one that is too high loses more and does not recover it."""
 ROUNDED_PATIENCE: Final = 2
 """Factor of the patience in a training that rounds tables: its first epochs are often worse than none."""
 
@@ -98,7 +100,7 @@ class Retraining:
         return self.store.bits < 8 if asked is None else asked and self.store.is_integer
 
     def at_rate(self, model: CTRModel, folder: Path | None) -> tuple[CTRModel, list[Epoch], float]:
-        """Train at the highest rate, and from the start again at the next if its first epoch is worse than the start.
+        """Train at the highest rate, and from the start again at the next if its first epoch is clearly worse.
 
         Returns the model, its history, and the seconds of what was given up.
         """
@@ -187,8 +189,8 @@ class Retraining:
 
 
 def is_worse(history: list[Epoch]) -> bool:
-    """Whether the first epoch of a training has a lower validation AUC than its start."""
-    return len(history) > 1 and history[1].auc < history[0].auc
+    """Whether the first epoch of a training has a clearly lower validation AUC than its start."""
+    return len(history) > 1 and history[1].auc < history[0].auc - CLEAR
 
 
 def _in(store: Store, model: CTRModel) -> CTRModel | StoredModel:
