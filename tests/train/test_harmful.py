@@ -46,8 +46,8 @@ def test_a_field_that_memorizes_is_left_out(kept: Trained[Any], dropped: Trained
     (harm,) = dropped.harms
     assert (harm.field, harm.left_out) == ("time", True)
     assert harm.train > max(0.02, 4 * harm.valid), "it helps on rows seen in training only"
-    assert harm.with_auc == pytest.approx(max(epoch.auc for epoch in kept.history))
-    assert harm.without_auc == pytest.approx(max(epoch.auc for epoch in dropped.history))
+    assert harm.with_auc == pytest.approx(max(epoch.kept_auc for epoch in kept.history))
+    assert harm.without_auc == pytest.approx(max(epoch.kept_auc for epoch in dropped.history))
     assert dropped.model.needs == ("tags", "user", "kind")
     assert dropped.model.layout.widths == (4, 4, 0, 4)
     assert dropped.model.linear.widths == (1, 1, 0, 1)

@@ -54,6 +54,18 @@ class Epoch(Record):
     log_loss: FiniteFloat
     """On the validation split."""
     seconds: FiniteFloat
+    averaged_auc: FiniteFloat | None = None
+    """That of the average of weights over epochs, if there is one."""
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether the average of weights is better than those of the epoch."""
+        return self.averaged_auc is not None and self.averaged_auc > self.auc
+
+    @property
+    def kept_auc(self) -> float:
+        """On the validation split, of the better of the epoch's weights and the average."""
+        return self.averaged_auc if self.averaged_auc is not None and self.is_averaged else self.auc
 
 
 class Size(Record):

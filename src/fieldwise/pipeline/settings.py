@@ -33,6 +33,7 @@ from fieldwise.pipeline.sharded import check_sharded
 from fieldwise.presets import filled
 from fieldwise.searches import DEFAULT, SEARCHES, Elimination
 from fieldwise.searches.search import Search, check_network
+from fieldwise.train.average import check_average
 from fieldwise.train.l2 import check_l2
 from fieldwise.train.plan import check_tables_of_module
 from fieldwise.train.pretraining import Pretrain, check_regularity
@@ -190,10 +191,11 @@ def _of_sharded(settings: RunSettings) -> list[str]:
 
 
 def _of_every_row(settings: RunSettings) -> list[str]:
-    """Problems of penalties on every row that an optimizer or sharded tables do not support, before any work."""
+    """Problems of what concerns every row and an optimizer or sharded tables do not support, before any work."""
     retrain = settings.retrain
     problems = [
         _problem(check_regularity, settings.pretrain),
+        _problem(check_average, settings.pretrain.average, settings.run.tables == "sharded"),
         _problem(check_l2, retrain.l2, retrain.optimizer, settings.run.tables == "sharded"),
     ]
     return [problem for problem in problems if problem]

@@ -47,14 +47,14 @@ class Checkpoints:
 
         return sharded.read(self._folder, self._split())
 
-    def best(self) -> Tensors:
-        """The weights of the best checkpoint."""
+    def best(self, prefix: str) -> Tensors:
+        """The tensors under a prefix in the best checkpoint, such as the weights of the model."""
         ranks = current()
         if ranks.split_from is None:
-            return ranks.from_first(partial(checkpoint.load_best, self._folder, "model", self._device))
+            return ranks.from_first(partial(checkpoint.load_best, self._folder, prefix, self._device))
         from fieldwise.train import sharded_checkpoint as sharded
 
-        return sharded.read_best(self._folder, "model", self._split())
+        return sharded.read_best(self._folder, prefix, self._split())
 
 
 def _split(model: nn.Module, optimizer: Optimizer) -> dict[str, Shards]:

@@ -25,6 +25,7 @@ from fieldwise.tables.state import Tensors, named, under
 from fieldwise.tables.threads import step_threads
 from fieldwise.train import checkpoint
 from fieldwise.train.ahead import Ahead
+from fieldwise.train.average import Average
 from fieldwise.train.capture import Captured
 from fieldwise.train.checkpoint import weights
 from fieldwise.train.diverged import Diverged
@@ -71,7 +72,8 @@ def _fit(
     ranks, diverged = current(), Diverged(plan.stage, settings.learning_rate, folder)
     with closing(_Work(model, task, settings, plan, watcher, diverged)) as work:
         kept = Checkpoints(folder, model, work.optimizer, task.torch_device) if folder else None
-        history = _resume(model, work.optimizer, plan, folder, kept)
+        average = Average(plan.average) if plan.average else None
+        history = _resume(model, work.optimizer, plan, average, folder, kept)
         best: Tensors = {}
         buffers = _buffers(model)
         while len(history) <= settings.epochs and not plan.stop(history):
@@ -86,24 +88,37 @@ def _fit(
                 metrics = plan.evaluate()
             except TrainingError as error:
                 raise diverged.predicting(error, number) from error
+            averaged = _averaged(average, model, plan) if average and number else None
             seconds = time.perf_counter() - started
-            epoch = Epoch(epoch=number, loss=loss, auc=metrics.auc, log_loss=metrics.log_loss, seconds=seconds)
+            epoch = Epoch(
+                epoch=number, loss=loss, auc=metrics.auc, log_loss=metrics.log_loss, seconds=seconds,
+                averaged_auc=averaged,
+            )  # fmt: skip
             history.append(ranks.from_first(lambda epoch=epoch: epoch))  # type: ignore[misc]
             diverged.check_epochs(history)
             better = plan.keep_best and _best_place(history) == number
             if kept:
+                state |= named("average", average.tensors()) if average else {}
                 kept.save(state, {"history": [epoch.to_json() for epoch in history]}, better)
             elif better:
-                best = weights(model)
+                best = average.tensors() if average and history[-1].is_averaged else weights(model)
             watcher.epoch(plan.stage, history[-1])
-        if plan.keep_best and _best_place(history) != len(history) - 1:
-            model.load_state_dict(kept.best() if kept else best)
+        chosen_epoch = history[_best_place(history)]
+        if plan.keep_best and (chosen_epoch.is_averaged or chosen_epoch is not history[-1]):
+            model.load_state_dict(kept.best("average" if chosen_epoch.is_averaged else "model") if kept else best)
         return history
 
 
+def _averaged(average: Average, model: nn.Module, plan: TrainingPlan) -> float:
+    """Add the weights after an epoch to the average; its validation AUC."""
+    average.add(model)
+    with average.within(model):
+        return plan.evaluate().auc
+
+
 def _best_place(history: list[Epoch]) -> int:
-    """Index of the last epoch with the best validation AUC."""
-    aucs = [epoch.auc for epoch in history]
+    """Index of the last epoch with the best validation AUC, of its weights or of the average."""
+    aucs = [epoch.kept_auc for epoch in history]
     return len(aucs) - 1 - aucs[::-1].index(max(aucs))
 
 
@@ -222,7 +237,12 @@ def _buffers(model: nn.Module) -> set[str]:
 
 
 def _resume(
-    model: nn.Module, optimizer: Optimizer, plan: TrainingPlan, folder: Path | None, kept: Checkpoints | None
+    model: nn.Module,
+    optimizer: Optimizer,
+    plan: TrainingPlan,
+    average: Average | None,
+    folder: Path | None,
+    kept: Checkpoints | None,
 ) -> list[Epoch]:
     found = kept.load() if kept else None
     if found is None:
@@ -234,6 +254,8 @@ def _resume(
         optimizer.restore(under("optimizer", tensors))
         if plan.beside:
             plan.beside.restore(under("beside", tensors))
+        if average:
+            average.restore(under("average", tensors))
         history = [Epoch.model_validate(epoch) for epoch in info["history"]]
         if [epoch.epoch for epoch in history] != list(range(info["number"])):
             raise ValueError(f"its history has {len(history)} epochs, {info['number']} are complete")

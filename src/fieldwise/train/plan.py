@@ -87,6 +87,9 @@ class TrainingPlan:
     """Whether to stop after these epochs."""
     keep_best: bool
     """Whether to return the weights with the best validation AUC, instead of the last."""
+    average: float = 0.0
+    """Above 0: whether to return a moving average of weights over epochs, where it has the best validation AUC; it
+    gives those before an epoch this weight."""
     before_epoch: Callable[[int], bool] = lambda _: False
     """Called with the number of every epoch before its steps; whether these run other kernels than steps before."""
     before_step: Callable[[], None] | None = None

@@ -30,7 +30,7 @@ class Trained(Shown, Generic[M]):
 
     @property
     def best_epoch(self) -> int:
-        """The epoch with the best validation AUC, the first of equals."""
+        """The epoch whose own weights have the best validation AUC, the first of equals."""
         return max(self.history, key=lambda epoch: epoch.auc).epoch
 
     @property
@@ -40,24 +40,26 @@ class Trained(Shown, Generic[M]):
 
     def view(self) -> View:
         """The size of the model, and its epochs."""
-        size, best = self.model.size(), max(self.history, key=lambda epoch: epoch.auc)
+        size, best = self.model.size(), max(self.history, key=lambda epoch: epoch.kept_auc)
+        averaged = any(epoch.averaged_auc is not None for epoch in self.history)
         rows = tuple(
             (
                 e.epoch,
                 "" if e.loss is None else f"{e.loss:.4f}",
                 f"{e.auc:.4f}",
+                *(["" if e.averaged_auc is None else f"{e.averaged_auc:.4f}"] if averaged else []),
                 f"{e.log_loss:.4f}",
                 f"{e.seconds:.1f}",
             )
             for e in self.history
         )
         return View(
-            f"Trained {type(self.model.settings).__name__}: best validation AUC {best.auc:.4f} in epoch {best.epoch}, "
-            f"{self.seconds:.1f} s",
+            f"Trained {type(self.model.settings).__name__}: best validation AUC {best.kept_auc:.4f} in epoch "
+            f"{best.epoch}, {self.seconds:.1f} s",
             (
                 f"{size.columns:,} columns, {size.embedding:,} embedding parameters, {size.dense:,} dense weights",
                 *map(sentence, self.harms),
             ),
-            ("epoch", "loss", "valid AUC", "valid log loss", "seconds"),
+            ("epoch", "loss", "valid AUC", *(["of the average"] if averaged else []), "valid log loss", "seconds"),
             rows,
         )

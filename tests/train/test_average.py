@@ -1,0 +1,116 @@
+"""The moving average of weights over epochs."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fieldwise.core.errors import SettingsError
+from fieldwise.core.settings import validate
+from fieldwise.data.store import Dataset
+from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.factory import model_class
+from fieldwise.pipeline.settings import RunSettings
+from fieldwise.train import average
+from fieldwise.train.average import Average, before_of, check_average
+from fieldwise.train.checkpoint import weights
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.task import Task
+from tests.trainings import Stop, numbers, same
+
+SETTINGS = Pretrain(batch=512, epochs=4, patience=4, learning_rate=0.01, average=0.5, harmful="keep")
+
+
+@pytest.fixture
+def deep(planted: Dataset) -> Task:
+    """A model with batch normalization, whose statistics are averaged too."""
+    return Task.of(planted, DeepFM(width=4), seed=3, device="cpu")
+
+
+def test_the_average_follows_from_the_weights_of_every_epoch(deep: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, means = [], []
+    add = Average.add
+
+    def noted(self: Average, model: nn.Module) -> None:
+        seen.append(weights(model))
+        add(self, model)
+        means.append(self.tensors())
+
+    monkeypatch.setattr(Average, "add", noted)
+    found = pretrain(deep, SETTINGS)
+    assert [epoch.averaged_auc is None for epoch in found.history] == [True, *[False] * 4]
+    assert same(means[0], seen[0])
+    for before, now, mean in zip(means[:-1], seen[1:], means[1:], strict=True):
+        for name, tensor in now.items():
+            wanted = (before[name] + tensor) / 2 if tensor.is_floating_point() else tensor
+            torch.testing.assert_close(mean[name], wanted)
+    aucs = [epoch.kept_auc for epoch in found.history]
+    best = found.history[aucs.index(max(aucs))]
+    assert best.is_averaged, "no epoch is as good"
+    assert same(dict(found.model.state_dict()), means[best.epoch - 1])
+    assert evaluate(found.model, deep.valid).auc == best.averaged_auc
+
+
+def test_training_itself_does_not_change(deep: Task) -> None:
+    found, plain = (pretrain(deep, SETTINGS.model_copy(update={"average": n})) for n in (0.5, 0.0))
+    assert [epoch.auc for epoch in found.history] == [epoch.auc for epoch in plain.history]
+    assert {epoch.averaged_auc for epoch in plain.history} == {None}
+    assert evaluate(plain.model, deep.valid).auc == max(epoch.auc for epoch in plain.history)
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_an_interrupted_training_ends_with_the_same_bits(deep: Task, tmp_path: Path, epochs: int) -> None:
+    whole = pretrain(deep, SETTINGS)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(deep, SETTINGS, tmp_path / "a", Stop(epochs))
+    again = pretrain(deep, SETTINGS, tmp_path / "a")
+    assert numbers(again) == numbers(whole)
+    assert [epoch.averaged_auc for epoch in again.history] == [epoch.averaged_auc for epoch in whole.history]
+    assert same(again.model.state_dict(), whole.model.state_dict())
+
+
+class Own(nn.Module):
+    """A user's module with an infinite buffer."""
+
+    def __init__(self, fields: int) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(500, 3), nn.Linear(3 * fields, 1)
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Logits (B, 1)."""
+        logits: torch.Tensor = self.out(self.table(ids % 500).flatten(1)) + self.get_buffer("mask")[0]
+        return logits
+
+
+def test_infinite_entries_of_a_user_s_module_stay(planted: Dataset) -> None:
+    model = model_class(lambda schema: Own(len(schema)))()
+    found = pretrain(Task.of(planted, model, seed=0, device="cpu"), SETTINGS)
+    assert found.history[-1].averaged_auc is not None
+    buffers = [buffer for name, buffer in found.model.named_buffers() if name.endswith("mask")]
+    assert [buffer.tolist() for buffer in buffers] == [[0.0, float("-inf")]]
+
+
+def test_auto_averages_small_models(deep: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = deep.new_model()
+    assert before_of("auto", model) == pytest.approx(2 / 3)
+    assert before_of(0.9, model) == 0.9
+    monkeypatch.setattr(average, "LARGEST", sum(weight.numel() for weight in model.parameters()) - 1)
+    assert before_of("auto", model) == 0
+    assert before_of(0.9, model) == 0.9, "as asked for"
+
+
+def test_what_cannot_be_averaged_is_one_line() -> None:
+    check_average("auto", True)
+    check_average(0, True)
+    with pytest.raises(SettingsError, match=r"average = 0.5 keeps a copy of all weights, and tables are sharded"):
+        check_average(0.5, True)
+    _, problems = validate(Pretrain, {"average": 1}, "pretrain")
+    assert problems == ["[pretrain] average = 1: input should be less than 1."]
+    with pytest.raises(SettingsError, match=r"average = 0\.5 keeps a copy"):
+        RunSettings.parse({
+            "run": {"budgets": ["25%"], "tables": "sharded"}, "data": {"name": "planted"}, "model": {"name": "fm"},
+            "pretrain": {"average": 0.5},
+        })  # fmt: skip
