@@ -109,8 +109,10 @@ def test_outside_a_notebook_lines_are_printed(capsys: pytest.CaptureFixture[str]
         same.step("search", 1, 1, 2)
         same.note("a note")
         same.epoch("search", EPOCH)
+        same.epoch("pretrain", EPOCH.model_copy(update={"averaged_auc": 0.76}))
     line = "loss 0.5000, validation AUC 0.7500, 1.2 s"
-    expected = [f"pretrain, epoch 1: {line}", "search: begins", "a note", f"search, epoch 1: {line}"]
+    averaged = "search, epoch 1: loss 0.5000, validation AUC 0.7500 (0.7600 averaged), 1.2 s"
+    expected = [f"pretrain, epoch 1: {line}", "search: begins", "a note", f"search, epoch 1: {line}", averaged]
     assert capsys.readouterr().out.splitlines() == expected
 
 

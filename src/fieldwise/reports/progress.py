@@ -65,7 +65,8 @@ class Bars(Watcher):
         self._clear()
         loss = "" if epoch.loss is None else f"loss {epoch.loss:.4f}, "
         title = f"{self._title or stage}, epoch {epoch.epoch}"
-        self.line(f"{title}: {loss}validation AUC {epoch.auc:.4f}, {epoch.seconds:.1f} s")
+        average = "" if epoch.averaged_auc is None else f" ({epoch.averaged_auc:.4f} averaged)"
+        self.line(f"{title}: {loss}validation AUC {epoch.auc:.4f}{average}, {epoch.seconds:.1f} s")
 
     def _draw(self, what: str, done: int, total: int | None) -> None:
         if self._bar is None:
