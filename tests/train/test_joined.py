@@ -90,7 +90,7 @@ def test_a_model_with_tiers_is_trained_further_as_it_is() -> None:
     further = pretrain(start, FAST)
     assert isinstance(further.model, HeadModel)
     best = max(epoch.kept_auc for epoch in pretrain(task, FAST).history)
-    assert further.history[0].auc == pytest.approx(best, abs=1e-6)
+    assert further.history[0].auc == pytest.approx(best, abs=1e-9)
 
 
 def test_a_search_and_int4_follow() -> None:

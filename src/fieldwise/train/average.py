@@ -41,7 +41,7 @@ def check_average(average: Before, sharded: bool) -> None:
 
 
 class Average:
-    """The average of a model's weights after every epoch; those before count `before` times as much each time."""
+    """The average after an epoch is `before` times that of the epoch before, plus 1 - `before` times the weights."""
 
     def __init__(self, before: float) -> None:
         self._before = before

@@ -86,9 +86,9 @@ def _fit(
             diverged.check_tensors({name: t for name, t in state.items() if name not in buffers}, number)
             try:
                 metrics = plan.evaluate()
+                averaged = _averaged(average, model, plan) if average and number else None
             except TrainingError as error:
                 raise diverged.predicting(error, number) from error
-            averaged = _averaged(average, model, plan) if average and number else None
             seconds = time.perf_counter() - started
             epoch = Epoch(
                 epoch=number, loss=loss, auc=metrics.auc, log_loss=metrics.log_loss, seconds=seconds,
