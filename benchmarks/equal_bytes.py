@@ -1,12 +1,11 @@
-"""Measures the default search against trivial answers at equal stored bytes, in int8 and int4.
+"""Measures the default search against trivial answers at equal stored bytes, in few bits.
 
     python benchmarks/equal_bytes.py runs/ml-ids --out runs/equal.jsonl --jobs 20 --device cuda --minutes 6
 
-DATASET is a folder of `fieldwise prepare --set data.tiers=0`, and DATASET-tiers one of the same rows with tiers, the
-default. A unit is one method, one model and one seed. That of `uniform` pretrains the full model on rows without tiers,
-stores it in every type, and retrains `uniform` at each share of the full float32 bytes, in int8 and int4; that of the
-default search pretrains on rows with tiers, and retrains what it finds at the same bytes. Each unit appends its rows to
-the output when it ends, and the same command skips what is there.
+DATASET is a folder of `fieldwise prepare`. A unit is one model and one seed. It pretrains the full model, stores it in
+every type, and retrains `uniform` on rows without tiers and what the default search finds on rows with tiers, at each
+share of the full float32 bytes. Each unit appends its rows to the output when it ends, and the same command skips what
+is there.
 """
 
 import time
@@ -27,14 +26,14 @@ SHARES: Final = (8, 16, 32, 64)
 
 @dataclass(frozen=True)
 class Cell(Unit):
-    """One method, one model and one seed."""
+    """One model and one seed."""
 
-    method: str
+    stores: tuple["Kind", ...]
 
     @property
     def key(self) -> list[Any]:
         """What tells units apart in the output."""
-        return [self.method, self.model, self.seed]
+        return [self.model, self.seed]
 
 
 def rows_of(unit: Cell) -> list[dict[str, Any]]:
@@ -42,57 +41,47 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
     from fieldwise.core.budget import Budget
     from fieldwise.core.registry import resolve
     from fieldwise.core.store import KINDS, Store
-    from fieldwise.data.store import Dataset
     from fieldwise.models.stored import stored, stored_bytes
-    from fieldwise.searches import SEARCHES
+    from fieldwise.searches import DEFAULT, SEARCHES
     from fieldwise.searches.search import search
     from fieldwise.train.evaluate import evaluate
-    from fieldwise.train.pretraining import pretrain
     from fieldwise.train.retraining import Retrain, retrain, stored_for
 
     started, rows = time.perf_counter(), list[dict[str, Any]]()
-    uniform = unit.method == "uniform"
-    whole = stored_bytes(unit.base().new(Dataset.open(unit.dataset).schema)).per_id
-    data = Dataset.open(unit.dataset if uniform else unit.dataset.with_name(f"{unit.dataset.name}-tiers"))
+    first, cases = unit.tasks()
+    whole = stored_bytes(unit.base().new(cases[False].task.schema)).per_id
 
-    def add(method: str, share: int, kind: str, found: Any, seconds: float) -> None:
+    def add(method: str, share: int, kind: str, found: Any, seconds: float, tiers: bool = False) -> None:
         rows.append({
             "model": unit.model, "seed": unit.seed, "method": method, "share": share, "store": kind,
-            "bytes": stored_bytes(found).per_id, "auc": evaluate(found, data.test).auc,
-            "valid": evaluate(found, data.valid).auc, "seconds": round(seconds, 2),
+            "bytes": stored_bytes(found).per_id, "auc": evaluate(found, cases[tiers].test).auc,
+            "valid": evaluate(found, cases[tiers].task.valid).auc, "seconds": round(seconds, 2),
         })  # fmt: skip
 
-    task = unit.task(data)
-    first = pretrain(task)
-    task = task.starting_from(first)
-    for kind in KINDS if uniform else KINDS[:1]:
-        small = first.model if kind == "float32" else stored(first.model, Store(kind))
-        add("full" if uniform else "full, tiers", 1, kind, small, first.seconds)
+    for kind in KINDS:
+        add("full", 1, kind, first.model if kind == "float32" else stored(first.model, Store(kind)), first.seconds)
     for share in SHARES:
-        for kind in STORES:
-            most = int(Budget.bytes(1, kind).costs(task.layout, task.linear).sum())
-            budget = Budget.bytes(min(whole // share, most), kind)
-            found = search(task, resolve("search", SEARCHES, unit.method)(), budget)
-            trained = retrain(task, found.model, stored_for(Retrain(), budget))
-            add(unit.method, share, kind, trained.model, found.seconds + trained.seconds)
+        for kind in unit.stores:
+            for method, tiers in (("uniform", False), (DEFAULT, True)):
+                task = cases[tiers].task
+                most = int(Budget.bytes(1, kind).costs(task.layout, task.linear).sum())
+                budget = Budget.bytes(min(whole // share, most), kind)
+                found = search(task, resolve("search", SEARCHES, method)(), budget)
+                trained = retrain(task, found.model, stored_for(Retrain(), budget))
+                add(method, share, kind, trained.model, found.seconds + trained.seconds, tiers)
     return [{**row, "unit": round(time.perf_counter() - started, 1)} for row in rows]
 
 
 def main() -> None:
     """Runs the missing units in parallel processes, seed by seed."""
-    from fieldwise.searches import DEFAULT
-
     parser = options(__doc__, seeds=10, models=MODELS)
     parser.add_argument("dataset", type=Path)
+    parser.add_argument("--stores", nargs="+", default=STORES, choices=STORES)
     given = parser.parse_args()
-    units = [
-        Cell(given.dataset, model, seed, given.device, method)
-        for seed in given.seeds
-        for model in given.models
-        for method in ("uniform", DEFAULT)
-    ]
-    for unit, rows, left in run_missing(rows_of, units, given, lambda row: [row["method"], row["model"], row["seed"]]):
-        print(f"{unit.method}, {unit.model}, seed {unit.seed}: {rows[-1]['unit']} s; {left} left", flush=True)
+    more = (given.device, tuple(given.stores))
+    units = [Cell(given.dataset, model, seed, *more) for seed in given.seeds for model in given.models]
+    for unit, rows, left in run_missing(rows_of, units, given, lambda row: [row["model"], row["seed"]]):
+        print(f"{unit.model}, seed {unit.seed}: {rows[-1]['unit']} s; {left} left", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,18 +7,22 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
-    from fieldwise.data.store import Dataset
-    from fieldwise.models.model import Model
+    from fieldwise.data.store import Dataset, Split
+    from fieldwise.models.model import CTRModel, Model
+    from fieldwise.train.pretraining import Pretrain
     from fieldwise.train.task import Task
+    from fieldwise.train.trained import Trained
 
 U = TypeVar("U")
 Rows = list[dict[str, Any]]
 MODELS: Final = ("fm", "deepfm", "autoint", "dcnv2")
+TIERS: Final = "-tiers"
+"""Ends the name of a dataset where its rows have tiers."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,34 @@ class Unit:
         from fieldwise.train.task import Task
 
         return Task.of(data, self.base(), self.seed, self.device)  # type: ignore[arg-type]
+
+    def tasks(self, pretraining: "Pretrain | None" = None) -> "tuple[Trained[CTRModel], dict[bool, Case]]":
+        """The pretrained model of the dataset, and cases without and with tiers that start from it.
+
+        A model of all columns is the same with tiers as without.
+        """
+        from fieldwise.data.joined import joined
+        from fieldwise.data.store import Dataset, Split
+        from fieldwise.models.compact import with_tiers
+        from fieldwise.models.model import HeadModel
+        from fieldwise.train.pretraining import pretrain
+
+        data = Dataset.open(self.dataset)
+        task, test = self.task(data), data.test
+        whole = task.joined()
+        first = pretrain(whole, pretraining)
+        assert isinstance(first.model, HeadModel)
+        split = with_tiers(first.model, data.schema) if whole is not task else first.model
+        without = Case(whole.starting_from(first), Split(joined(test.ids, data.schema), test.labels))
+        return first, {False: without, True: Case(task.starting_from(replace(first, model=split)), test)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task that starts from a pretrained model, and the test rows."""
+
+    task: "Task"
+    test: "Split"
 
 
 def options(doc: str, seeds: int, models: Sequence[str] = MODELS, device: str = "auto") -> argparse.ArgumentParser:

@@ -3,14 +3,15 @@
     python benchmarks/robust.py runs/criteo runs/avazu --out runs/robust.jsonl --jobs 20 --device cuda --minutes 8
     python benchmarks/robust.py --out runs/robust.jsonl
 
-Datasets are folders of `fieldwise prepare`. A unit is a dataset, a model and a seed: it pretrains once, and for every
-fraction of the parameters and every search it retrains the result with each schedule. Each unit appends its rows to the
-output when it ends, and the same command skips what is there. A folder NAME-tiers holds the rows of NAME with tiers
-(`prepare` makes them by default; NAME needs `--set data.tiers=0`). At the end, and without datasets at once, a summary:
-per search, schedule and tiers the difference of test AUC to `uniform` with the constant schedule and without tiers,
-paired by seed; the cost is seconds of search and retraining over those of pretraining.
+Datasets are folders of `fieldwise prepare`. A unit is a dataset, a model and a seed: it pretrains once, and every
+entrant retrains what its search finds at each fraction of the parameters. An entrant is SEARCH:SCHEDULE, whose rows
+have no tiers, or SEARCH:SCHEDULE:tiers; rows of the output name the dataset NAME and NAME-tiers. Each unit appends its
+rows to the output when it ends, and the same command skips what is there. At the end, and without datasets at once, a
+summary: per entrant the difference of test AUC to `uniform` with the constant schedule and without tiers, paired by
+seed; the cost is seconds of search and retraining over those of pretraining.
 """
 
+import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,17 +19,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from resumable import Unit, options, read, run_missing
+from resumable import TIERS, Unit, options, read, run_missing
 
 FRACTIONS: Final = (0.25, 0.125, 0.03)
-METHODS: Final = ("uniform", "elimination", "ham")
+ENTRANTS: Final = ("uniform:constant", "uniform:decay", "elimination:decay:tiers")
 SCHEDULES: Final = {
     "constant": {"schedule": "constant", "l2": 0.0},
     "decay": {},
 }
-TIERS: Final = "-tiers"
-"""Ends the name of a dataset with tiers."""
 BASELINE: Final = ("uniform", "constant", "")
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A search, the schedule of its retraining, and whether its rows have tiers."""
+
+    method: str
+    schedule: str
+    tiers: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "Entrant":
+        """SEARCH:SCHEDULE or SEARCH:SCHEDULE:tiers."""
+        method, schedule, *tiers = text.split(":")
+        if schedule not in SCHEDULES or tiers not in ([], ["tiers"]):
+            raise ValueError(text)
+        return cls(method, schedule, bool(tiers))
 
 
 @dataclass(frozen=True)
@@ -36,36 +52,31 @@ class Cell(Unit):
     """One dataset, model and seed."""
 
     fractions: tuple[float, ...]
-    methods: tuple[str, ...]
-    schedules: tuple[str, ...]
-    harmful: str
+    entrants: tuple[Entrant, ...]
+    pretraining: dict[str, Any]
 
 
 def rows_of(unit: Cell) -> list[dict[str, Any]]:
     """Trains and measures a unit."""
     from fieldwise.core.budget import Budget
     from fieldwise.core.registry import resolve
-    from fieldwise.data.store import Dataset
     from fieldwise.searches import SEARCHES
     from fieldwise.searches.search import search
     from fieldwise.train.evaluate import evaluate
-    from fieldwise.train.pretraining import Pretrain, pretrain
+    from fieldwise.train.pretraining import Pretrain
     from fieldwise.train.retraining import Retrain, retrain
-    from fieldwise.train.trained import Trained
 
-    data = Dataset.open(unit.dataset)
-    task = unit.task(data)
-    first = pretrain(task, Pretrain(harmful=unit.harmful))  # type: ignore[arg-type]
-    task, rows = task.starting_from(first), list[dict[str, Any]]()
+    (first, cases), rows = unit.tasks(Pretrain(**unit.pretraining)), list[dict[str, Any]]()
 
-    def add(method: str, fraction: float, schedule: str, trained: Trained[Any], seconds: float, **more: object) -> None:
-        test = evaluate(trained.model, data.test)
+    def add(entrant: Entrant, fraction: float, trained: Any, seconds: float, **more: object) -> None:
+        test = evaluate(trained.model, cases[entrant.tiers].test)
+        name = unit.dataset.name + (TIERS if entrant.tiers else "")
         rows.append(
             {
-                "unit": unit.key,
-                "method": method,
+                "unit": [name, unit.model, unit.seed],
+                "method": entrant.method,
                 "fraction": fraction,
-                "schedule": schedule,
+                "schedule": entrant.schedule,
                 "auc": test.auc,
                 "log_loss": test.log_loss,
                 "valid": [round(epoch.auc, 5) for epoch in trained.history],
@@ -75,17 +86,17 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
             }
         )
 
-    add("full", 1.0, "", first, first.seconds)
+    add(Entrant("full", "", False), 1.0, first, first.seconds, harms=[harm.field for harm in first.harms])
     for fraction in unit.fractions:
-        for method in unit.methods:
-            found = search(task, resolve("search", SEARCHES, method)(), Budget.percent(100 * fraction))
-            for schedule in unit.schedules:
-                trained = retrain(task, found.model, Retrain(**SCHEDULES[schedule]))
-                cost = (found.seconds + trained.seconds) / first.seconds
-                add(
-                    method, fraction, schedule, trained, found.seconds + trained.seconds,
-                    cost=cost, search_epochs=found.summary.epochs, widths=list(found.mask.widths),
-                )  # fmt: skip
+        for entrant in unit.entrants:
+            task = cases[entrant.tiers].task
+            found = search(task, resolve("search", SEARCHES, entrant.method)(), Budget.percent(100 * fraction))
+            trained = retrain(task, found.model, Retrain(**SCHEDULES[entrant.schedule]))
+            seconds = found.seconds + trained.seconds
+            add(
+                entrant, fraction, trained, seconds, cost=seconds / first.seconds,
+                search_epochs=found.summary.epochs, widths=list(found.mask.widths),
+            )  # fmt: skip
     return rows
 
 
@@ -122,11 +133,10 @@ def main() -> None:
     parser = options(__doc__, seeds=5)
     parser.add_argument("datasets", type=Path, nargs="*")
     parser.add_argument("--fractions", nargs="+", type=float, default=FRACTIONS)
-    parser.add_argument("--methods", nargs="+", default=METHODS)
-    parser.add_argument("--schedules", nargs="+", default=tuple(SCHEDULES), choices=tuple(SCHEDULES))
-    parser.add_argument("--harmful", default="drop", choices=["drop", "keep"], help="[pretrain] harmful")
+    parser.add_argument("--entrants", nargs="+", default=tuple(map(Entrant.parse, ENTRANTS)), type=Entrant.parse)
+    parser.add_argument("--pretrain", default={}, type=json.loads, help="settings of [pretrain], as JSON")
     given = parser.parse_args()
-    more = *map(tuple, (given.fractions, given.methods, given.schedules)), given.harmful
+    more = tuple(given.fractions), tuple(given.entrants), given.pretrain
     units = [Cell(d, m, s, given.device, *more) for s in given.seeds for d in given.datasets for m in given.models]
     for unit, _, left in run_missing(rows_of, units, given):
         print(*unit.key, f"{left} left", flush=True)

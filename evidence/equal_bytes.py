@@ -97,27 +97,16 @@ def full(models: Models) -> list[str]:
     return markdown_table(("full float32 model", *(TITLES[model] for model in models)), body)
 
 
-def stores(models: Models) -> list[str]:
-    """Tabulates both methods in both stored types."""
-    body = []
-    for model, found in models.items():
-        for share in shares(found):
-            each = [(method, share, store) for method in ("uniform", DEFAULT) for store in ("int8", "int4")]
-            body.append((TITLES[model], f"1/{share}", *(f"{_mean(found[entrant], 'auc'):.4f}" for entrant in each)))
-    return markdown_table(("model", "bytes", "uniform int8", "uniform int4", "default int8", "default int4"), body)
-
-
 def _gaps(found: Found, entrant: Entrant, other: Entrant) -> list[float]:
     own, known = found[entrant], found[other]
     return [own[seed]["auc"] - known[seed]["auc"] for seed in sorted(own.keys() & known.keys())]
 
 
 def _cost(found: Found, entrant: Entrant) -> float:
-    """Returns the time of search and retraining over that of the unit's pretraining; 0 for the full model."""
+    """Returns the time of search and retraining over that of pretraining; 0 for the full model."""
     if entrant[0] == "full":
         return 0.0
-    first = found["full" if entrant[0] == "uniform" else "full, tiers", 1, "float32"]
-    own = found[entrant]
+    first, own = found["full", 1, "float32"], found[entrant]
     return fmean(own[seed]["seconds"] / first[seed]["seconds"] for seed in sorted(own.keys() & first.keys()))
 
 
@@ -151,17 +140,14 @@ def draw(models: Models, mark: str, path: Path) -> None:
 
     figure = Figure(figsize=(9.2, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
-    lines = {("elimination", "int4"): "the default, int4", ("uniform", "int4"): "one width for all fields, int4",
-             ("uniform", "int8"): "one width for all fields, int8"}  # fmt: skip
+    lines = {"elimination": ("the default, int4", "o-", "#c33f4f"),
+             "uniform": ("one width for all fields, int4", "s:", "#0b62c4")}  # fmt: skip
     for axes, (model, found) in zip(figure.subplots(2, 2).flat, models.items(), strict=False):
         full = _mean(found["full", 1, "float32"], "auc")
         axes.axhline(full, color="black", linewidth=0.8, linestyle="--", label="full model, float32")
-        for (method, store), name in lines.items():
-            points = [(1 / share, _mean(found[method, share, store], "auc")) for share in shares(found)]
-            style = {"elimination": "o-", "uniform": "s:"}[method]
-            tone = {"int4": "#c33f4f", "int8": "#0b62c4"}[store]
+        for method, (name, style, tone) in lines.items():
+            points = [(1 / share, _mean(found[method, share, STORE], "auc")) for share in shares(found)]
             axes.plot(*zip(*points, strict=True), style, color=tone, label=name, markersize=4, linewidth=1.3)
-        axes.set_ylim(bottom=full - 0.01)
         axes.set(xscale="log", title=TITLES[model], xlabel="stored bytes, of the full float32 model", ylabel="test AUC")
         axes.set_xticks([1 / share for share in shares(found)], [f"1/{share}" for share in shares(found)])
         axes.minorticks_off()
@@ -177,7 +163,7 @@ def _seeds(models: Models) -> int:
 
 
 TABLES: Final[dict[str, Callable[[Models], list[str]]]] = {
-    "front": front, "full": full, "stores": stores, "short": short,
+    "front": front, "full": full, "short": short,
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.equal_bytes import IMAGES, PAGES, RESULTS, Models, filled, front, full, read, short, stores, trivial
+from evidence.equal_bytes import IMAGES, PAGES, RESULTS, Models, filled, front, full, read, short, trivial
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def models(tmp_path: Path) -> Models:
     lines = []
     for seed in (0, 1):
         for method, share, store, size, auc in (
-            ("full", 1, "float32", 8000, 0.8), ("full, tiers", 1, "float32", 8000, 0.8),
+            ("full", 1, "float32", 8000, 0.8),
             ("full", 1, "int8", 2000, 0.799), ("full", 1, "int4", 1009, 0.795),
             ("uniform", 8, "int8", 1000, 0.78), ("uniform", 8, "int4", 1000, 0.79),
             ("elimination", 8, "int8", 1000, 0.81), ("elimination", 8, "int4", 1000, 0.82),
@@ -23,7 +23,7 @@ def models(tmp_path: Path) -> Models:
         ):  # fmt: skip
             noise = seed / 1000 * (2 if method == "elimination" else 1)
             row = {"model": "fm", "seed": seed, "method": method, "share": share, "store": store, "bytes": size}
-            seconds = {"full": 10, "full, tiers": 20, "uniform": 5, "elimination": 15}[method]
+            seconds = {"full": 20, "uniform": 10, "elimination": 15}[method]
             lines.append(json.dumps({**row, "auc": auc + noise, "seconds": seconds}))
     path = tmp_path / "equal.jsonl"
     path.write_text("\n".join(lines) + "\n")
@@ -40,10 +40,6 @@ def test_differences_are_paired_by_seed(models: Models) -> None:
     start = "| FM | 1/8 | 2 | 0.8005 | full int4 0.7955 | 0.8210 | +0.0255 | +0.0205 | 0.00 | 0.75 | 0.012 | 0.025 |"
     assert first.startswith(start)
     assert "| 1/16 | 2 | 0.8005 | uniform int4 0.7105 | 0.7010 | -0.0095 | -0.0995 | 0.50 | 0.75 |" in second
-
-
-def test_both_stored_types_are_shown(models: Models) -> None:
-    assert stores(models)[2] == "| FM | 1/8 | 0.7805 | 0.7905 | 0.8110 | 0.8210 |"
 
 
 def test_the_short_table_marks_the_better(models: Models) -> None:

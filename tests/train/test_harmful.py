@@ -6,15 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fieldwise.core.automatic import chosen
 from fieldwise.core.budget import Budget
-from fieldwise.core.records import Harm
+from fieldwise.core.records import Epoch, Harm
 from fieldwise.core.schema import PADDING, Field, Schema
 from fieldwise.core.settings import validate
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset, Split
 from fieldwise.models.model import CTRModel
+from fieldwise.tables.optimizer import Optimizer
 from fieldwise.train import harmful
+from fieldwise.train.decay import Decay
 from fieldwise.train.evaluate import evaluate
+from fieldwise.train.harmful import without
+from fieldwise.train.plan import early_stop
 from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
@@ -56,6 +61,34 @@ def test_a_field_that_memorizes_is_left_out(kept: Trained[Any], dropped: Trained
     assert evaluate(dropped.model, test).auc > evaluate(kept.model, test).auc + 0.01
     assert dropped.seconds > sum(epoch.seconds for epoch in dropped.history), "both trainings count"
     assert "Field 'time' was left out" in repr(dropped)
+
+
+@pytest.mark.parametrize("stayed", [True, False])
+def test_first_order_weights_have_the_rate_of_dense_layers_where_those_of_a_harmful_field_stayed(
+    stayed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, plain = memorized_task(), Optimizer.step
+    moved: list[list[float]] = []
+    start = without(task.new_model(), ["time"], ["time"] if stayed else [])
+    task = task.starting_from(start)
+    assert task.left_out == {2}
+
+    def step(self: Optimizer) -> None:
+        if not moved:
+            rates = {id(w): float(group["lr"]) for group in self._adam.param_groups for w in group["params"]}
+            moved.append([rates[id(weight)] for weight in self._dense])
+        plain(self)
+
+    monkeypatch.setattr(Optimizer, "step", step)
+    retrain(task, start, Retrain(batch=512, decay=Decay(rate=1, epochs=1), distil=0))
+    names = [name for name, _ in start.named_parameters()]
+    rates = dict(zip(names, moved[0], strict=True))
+    dense, tables, first = (
+        {rate for name, rate in rates.items() if name.startswith(part)} for part in ("head", "embedding", "first_order")
+    )
+    assert len(dense) == len(tables) == len(first) == 1
+    assert tables.pop() == pytest.approx(4 * min(dense))
+    assert first.pop() == pytest.approx((1 if stayed else 4) * min(dense))
 
 
 def test_both_tiers_of_a_column_that_memorizes_are_left_out_together() -> None:
@@ -112,31 +145,25 @@ def test_an_interrupted_training_without_the_field_resumes_with_the_same_bits(
     assert same(again.model.state_dict(), dropped.model.state_dict())
 
 
-def test_a_training_without_a_useful_field_ends_early(monkeypatch: pytest.MonkeyPatch, kept: Trained[Any]) -> None:
+def test_a_training_without_a_useful_field_ends_by_early_stopping_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model without the field may learn more slowly, and lose AUC in between."""
     monkeypatch.setattr(harmful, "suspects", lambda *_: [_harm("kind"), _harm("time")])
-    epochs: list[int] = []
+    trainings: list[list[Epoch]] = []
     watcher = Watcher()
-    monkeypatch.setattr(watcher, "epoch", lambda stage, epoch: epochs.append(epoch.epoch))
+
+    def noted(_stage: str, epoch: Epoch) -> None:
+        if not epoch.epoch:
+            trainings.append([])
+        trainings[-1].append(epoch)
+
+    monkeypatch.setattr(watcher, "epoch", noted)
     found = pretrain(memorized_task(), SETTINGS, watcher=watcher)
-    first = len(kept.history)
-    assert epochs[:first] == list(range(first))
-    assert 0 < len(epochs) - first <= first, "no more epochs than with the field"
+    assert len(trainings) == 2
+    stop = early_stop(chosen(SETTINGS.fitted(*memorized_task().counts).patience))
+    for history in trainings:
+        assert [stop(history[:count]) for count in range(1, len(history))] == [False] * (len(history) - 1)
+        assert stop(history)
     assert [(harm.field, harm.left_out) for harm in found.harms] == [("kind", False)], "an innocent suspect is the last"
-
-
-def test_a_training_without_a_field_goes_on_while_it_gains(kept: Trained[Any]) -> None:
-    full = [epoch.model_copy(update={"auc": auc}) for epoch, auc in zip(kept.history, (0.5, 0.7, 0.69), strict=False)]
-    ended = []
-
-    def train(_model: CTRModel, hopeless: Any, _place: int) -> list[Any]:
-        slow = [epoch.model_copy(update={"auc": auc}) for epoch, auc in zip(full, (0.5, 0.6, 0.65), strict=True)]
-        worse = [*slow[:2], slow[2].model_copy(update={"auc": 0.55})]
-        ended.extend([hopeless(slow[:2]), hopeless(slow), hopeless(worse)])
-        return slow
-
-    now = harmful.Settled(kept.model, full)
-    harmful._try(memorized_task(), now, _harm("time").model_copy(update={"left_out": True}), train, 1)
-    assert ended == [False, False, True]
 
 
 def test_hiding_a_field_of_several_values_leaves_one_unknown_value() -> None:

@@ -52,9 +52,16 @@ def test_all_epochs_run_with_falling_rates(start: Task, monkeypatch: pytest.Monk
 
 
 def test_rates_follow_from_the_best_epoch_of_pretraining_and_harmful_fields() -> None:
-    assert [Decay().rates(1e-3, best, False) for best in (None, 0, 2, 3)] == [(8,), (8, 1), (8, 1), (8,)]
-    assert Decay().rates(1e-3, 9, True) == (8, 1)
-    assert Decay(rate=3).rates(1e-3, 1, True) == (3,)
+    assert [Decay().rates(1e-3, 256, best, False) for best in (None, 0, 2, 3)] == [(8,), (8, 1), (8, 1), (8,)]
+    assert Decay().rates(1e-3, 256, 9, True) == (8, 1)
+    assert Decay(rate=3).rates(1e-3, 256, 1, True) == (3,)
+
+
+def test_large_batches_have_a_higher_rate_and_a_higher_limit() -> None:
+    assert [Decay().rates(1e-3, batch, 9, False) for batch in (2, 2047, 2048, 65_536)] == [(8,), (8,), (16,), (16,)]
+    assert Decay().rates(1e-3, 2048, 1, False) == (16, 1)
+    assert Decay().rates(0.004, 2048, 9, False) == (5,)
+    assert Decay(rate=3).rates(1e-3, 2048, 9, False) == (3,)
 
 
 def test_epochs_follow_from_pretraining_and_rounding() -> None:
@@ -65,10 +72,11 @@ def test_epochs_follow_from_pretraining_and_rounding() -> None:
 
 
 def test_auto_raises_no_rate_above_a_hundredth() -> None:
-    assert Decay().rates(1e-4, 9, False) == (8,)
-    assert Decay().rates(0.004, 1, False) == (2.5, 1)
-    assert Decay().rates(0.02, 1, True) == (1,)
-    assert Decay(rate=8).rates(0.02, 1, True) == (8,)
+    assert Decay().rates(1e-4, 256, 9, False) == (8,)
+    assert Decay().rates(0.004, 256, 1, False) == (2.5, 1)
+    assert Decay().rates(0.02, 256, 1, True) == (1,)
+    assert Decay().rates(0.02, 2048, 1, True) == (1,)
+    assert Decay(rate=8).rates(0.02, 256, 1, True) == (8,)
 
 
 @pytest.fixture

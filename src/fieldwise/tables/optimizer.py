@@ -1,6 +1,6 @@
 """The optimizer: dense weights are updated at every step, rows of large tables only when they are read."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Final, Literal
@@ -31,7 +31,8 @@ class Optimizer:
     """Adam for a model's weights, with row-wise reads and updates of large tables.
 
     With `dense`, every table counts as small: for losses with a gradient in every row. `table_rate` multiplies the
-    learning rate of tables and first-order weights. If the rate decays, `at` must be called before each step.
+    learning rate of tables and first-order weights, but for `slow` ones. If the rate decays, `at` must be called before
+    each step.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Optimizer:
         batch: int,
         dense: bool = False,
         table_rate: float = 1.0,
+        slow: Collection[nn.Parameter] = (),
     ) -> None:
         self._modules = [module for module in model.modules() if isinstance(module, FieldEmbedding)]
         self._rows: list[SparseOptimizer | FusedAdam] = []
@@ -50,19 +52,21 @@ class Optimizer:
         fused = not (dense or rounded or current().size > 1)
         distinct = Distinct()
         self._shards = {table: shards for module in self._modules for table, shards in module.with_shards()}
-        for tables, places in _stackings(self._modules):
+        apart = set(slow) if table_rate != 1 else set()
+        for tables, places in _stackings(self._modules, apart):
+            own = rate if tables[0] in apart else rate.times(table_rate)
             kernels = fused and has_kernels(tables[0].device)
             large = (
                 len(tables[0]) > LARGE["kernels" if kernels else tables[0].device.type] * batch * places
                 or tables[0] in self._shards
             )
             if method == "rowwise-adagrad":
-                rows: SparseOptimizer | FusedAdam = RowwiseAdagrad(tables, rate.times(table_rate), distinct)
+                rows: SparseOptimizer | FusedAdam = RowwiseAdagrad(tables, own, distinct)
             elif kernels:
                 by_row = method == "adam" and large
-                rows = (ReadRows if by_row else WholeTables)(tables, rate.times(table_rate))
+                rows = (ReadRows if by_row else WholeTables)(tables, own)
             elif method == "adam" and large and not dense:
-                rows = SparseAdam(tables, rate.times(table_rate), distinct)
+                rows = SparseAdam(tables, own, distinct)
             else:
                 continue
             rows.split = tables[0] in self._shards and self._shards[tables[0]].apart
@@ -73,7 +77,7 @@ class Optimizer:
         self._beside = Beside("dense layers")
         self._rates, groups = [rate], [self._dense]
         if table_rate != 1:
-            inside = set(table_weights(model))
+            inside = set(table_weights(model)) - apart
             self._rates.append(rate.times(table_rate))
             groups = [[w for w in self._dense if w not in inside], [w for w in self._dense if w in inside]]
         tops = [_tensor(r.top, self._dense[0].device) if on_gpu and rate.steps else r.top for r in self._rates]
@@ -199,11 +203,13 @@ def _tensor(value: float, device: torch.device) -> Tensor:
     return torch.tensor(value, device=device)
 
 
-def _stackings(modules: list[FieldEmbedding]) -> Iterator[tuple[list[nn.Parameter], int]]:
-    """Groups of tables that stack the same fields, and the number of ids per row that read each."""
-    found: dict[tuple[tuple[int, ...], int, int], list[nn.Parameter]] = {}
+def _stackings(
+    modules: list[FieldEmbedding], apart: Collection[nn.Parameter]
+) -> Iterator[tuple[list[nn.Parameter], int]]:
+    """Groups of tables that stack the same fields, and the number of ids per row that read each; some are apart."""
+    found: dict[tuple[tuple[int, ...], int, int, bool], list[nn.Parameter]] = {}
     for module in modules:
         for table, fields, places in module.stackings():
-            found.setdefault((fields, len(table), places), []).append(table)
-    for (_, _, places), tables in found.items():
+            found.setdefault((fields, len(table), places, table in apart), []).append(table)
+    for (_, _, places, _), tables in found.items():
         yield tables, places

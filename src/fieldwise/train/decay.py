@@ -21,6 +21,8 @@ RATES: Final = (8.0, 1.0)
 """Highest learning rates of a retraining that decays; the second only where rows are memorized soon."""
 TOP: Final = 0.01
 """The first of them raises no learning rate above this."""
+LARGE_BATCH: Final = 2048
+"""Batches of this many rows or more have steps with less noise: the first rate and its limit are twice as high."""
 _Epochs = Annotated[int, Field(ge=1)]
 Epochs = Annotated[_Epochs | Auto, number_or_auto(_Epochs)]
 _HighestRate = Annotated[float, Field(gt=0)]
@@ -35,10 +37,12 @@ class Decay(Settings):
     times those of pretraining, 0.8 times if tables are rounded, at least 2; 3 if they are not known."""
     rate: HighestRate = AUTO
     """Highest learning rate, in multiples of `learning_rate`; above 0. auto: 8, or less so that the rate is at most
-    0.01; if pretraining was at its best within two epochs, or left a harmful field out, and the first epoch loses
-    more than 0.005 of validation AUC, it is trained from the start again at 1."""
+    0.01; both twice as high with batches of at least 2,048 rows; if pretraining was at its best within two epochs, or
+    left a harmful field out, and the first epoch loses more than 0.005 of validation AUC, it is trained from the start
+    again at 1."""
     table_rate: float = Field(4.0, gt=0)
-    """Learning rate of tables and first-order weights, in multiples of that of dense layers; above 0."""
+    """Learning rate of tables and first-order weights, in multiples of that of dense layers; above 0. First-order
+    weights have that of dense layers where those of a harmful field stayed, which would memorize rows."""
 
     def epochs_of(self, pretraining: int | None, rounds: bool) -> int:
         """The number of epochs, after this many of pretraining; of a training that rounds tables or not."""
@@ -47,15 +51,15 @@ class Decay(Settings):
         share = ROUNDED_SHARE if rounds else SHARE
         return UNKNOWN_EPOCHS if pretraining is None else max(2, round(share * pretraining))
 
-    def rates(self, learning_rate: float, best: int | None, left_out: bool) -> tuple[float, ...]:
-        """The highest rate and, if it may be too high, a lower one.
+    def rates(self, learning_rate: float, batch: int, best: int | None, left_out: bool) -> tuple[float, ...]:
+        """The highest rate with batches of this many rows and, if it may be too high, a lower one.
 
         It may be after a pretraining that was at its best soon (`best` is that epoch), or that left out a field.
         """
         if self.rate != AUTO:
             return (self.rate,)
-        high, low = RATES
-        high = min(high, max(low, TOP / learning_rate))
+        (high, low), times = RATES, 2 if batch >= LARGE_BATCH else 1
+        high = min(times * high, max(low, times * TOP / learning_rate))
         soon = left_out or (best is not None and best <= EARLY)
         return (high, low) if soon and high > low else (high,)
 

@@ -24,7 +24,6 @@ from fieldwise.data.store import Split
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel, HeadModel
 from fieldwise.train.evaluate import predictions
-from fieldwise.train.plan import Condition
 from fieldwise.train.task import Task
 from fieldwise.train.uncertainty import Values, auc_error, placements
 
@@ -43,8 +42,8 @@ GAIN: Final = 2
 TRAININGS: Final = 3
 """Maximum number of suspects that are settled."""
 
-Train = Callable[[CTRModel, Condition, int], list[Epoch]]
-"""Trains a model in place until early stopping, or until a condition holds; the number tells trainings apart."""
+Train = Callable[[CTRModel, int], list[Epoch]]
+"""Trains a model in place until early stopping; the number tells trainings apart."""
 
 
 @dataclass
@@ -108,16 +107,11 @@ def _try(task: Task, now: Settled, harm: Harm, train: Train, place: int) -> tupl
 
     Returns its gain of validation AUC, and the standard error of the gain.
     """
-    best = max(epoch.auc for epoch in now.history)
-
-    def hopeless(history: list[Epoch]) -> bool:  # not while it gains: a model without the field may learn more slowly
-        return len(history) >= len(now.history) and history[-1].auc < max(epoch.auc for epoch in history) <= best
-
     out = [one for one in (*now.harms, harm) if one.left_out]
     first_order = [one for one in out if one.first_order]
     smaller = without(task.starting_model(), _fields(task, out), _fields(task, first_order))
     now.model.cpu()  # makes room on a GPU
-    history = train(smaller, hopeless, place)
+    history = train(smaller, place)
     now.model.to(task.torch_device)
     before, after = (_placed(model, task.valid_rows) for model in (now.model, smaller))
     gain, error = _difference(after, before)

@@ -14,20 +14,23 @@ from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.optimizer import Method, table_weights
 
 STRENGTH: Final = 0.003
-"""What `auto` is for small tables."""
+"""What `auto` is for small tables,"""
+ROUNDED_STRENGTH: Final = 0.01
+"""and for those that are rounded while they are trained."""
 LARGEST: Final = 2**20
 """Weights of tables up to which `auto` is not 0: every row moves in every step, which takes time."""
 _Strength = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 L2 = Annotated[_Strength | Auto, number_or_auto(_Strength)]
 
 
-def strength_of(l2: L2, model: nn.Module, optimizer: Method) -> float:
-    """The number for a model; refuses one that its optimizer or its tables cannot use."""
+def strength_of(l2: L2, model: nn.Module, optimizer: Method, rounds: bool = False) -> float:
+    """The number for a model, whose tables are rounded or not; refuses one that its optimizer or tables cannot use."""
     by_row = optimizer == "rowwise-adagrad"
     sharded = any(module.shards for module in model.modules() if isinstance(module, FieldEmbedding))
     if l2 == AUTO:
         small = sum(weight.numel() for weight in table_weights(model)) <= LARGEST
-        return STRENGTH if small and not (by_row or sharded) else 0.0
+        strength = ROUNDED_STRENGTH if rounds else STRENGTH
+        return strength if small and not (by_row or sharded) else 0.0
     check_l2(l2, optimizer, sharded)
     return l2
 

@@ -133,7 +133,9 @@ class _Work:
         self._epoch_steps = math.ceil(len(task.train) / chosen(settings.batch))
         rate = Rate(settings.learning_rate, settings.epochs * self._epoch_steps if plan.decays else None)
         batch = chosen(settings.batch)
-        self.optimizer = Optimizer(model, settings.optimizer, rate, batch, plan.every_row, plan.table_rate)
+        self.optimizer = Optimizer(
+            model, settings.optimizer, rate, batch, plan.every_row, plan.table_rate, plan.slow_tables
+        )
         on_gpu, single = task.torch_device.type == "cuda", current().size == 1
         self._messages = current().talking if self.optimizer.shards() else nullcontext
         """A context for gradients of rows that other processes hold."""

@@ -1,11 +1,11 @@
 """What a training is given: settings from the user, and a plan from the stage that trains."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated, Protocol, Self
 
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from fieldwise.core.automatic import AUTO, Auto, number_or_auto
 from fieldwise.core.errors import SettingsError
@@ -112,6 +112,8 @@ class TrainingPlan:
     """Whether the learning rate falls to zero over all epochs."""
     table_rate: float = 1.0
     """Learning rate of tables and first-order weights, in multiples of the others'."""
+    slow_tables: Collection[nn.Parameter] = ()
+    """Tables or first-order weights that have the learning rate of the others."""
     place: int = 0
     """Index among consecutive trainings of this stage; each has its own random numbers."""
 

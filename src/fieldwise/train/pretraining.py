@@ -18,7 +18,7 @@ from fieldwise.train.average import Before, before_of
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.harmful import settle
 from fieldwise.train.loop import fit
-from fieldwise.train.plan import Condition, Training, TrainingPlan, early_stop
+from fieldwise.train.plan import Training, TrainingPlan, early_stop
 from fieldwise.train.regularity import OrthogonalSteps, SoftOrthogonality
 from fieldwise.train.task import Task
 from fieldwise.train.trained import Trained
@@ -56,11 +56,11 @@ def pretrain(
     settings = (settings or Pretrain()).fitted(*task.counts)
     model = task.starting_model()
 
-    def train(model: CTRModel, enough: Condition, place: int) -> list[Epoch]:
+    def train(model: CTRModel, place: int) -> list[Epoch]:
         home = folder / f"without-{place}" if folder and place else folder
-        return fit(model, task, settings, _pretraining(model, task, settings, enough, place), home, watcher)
+        return fit(model, task, settings, _pretraining(model, task, settings, place), home, watcher)
 
-    history = train(model, lambda _: False, 0)
+    history = train(model, 0)
     if settings.harmful == "keep":
         return Trained(model.eval(), history)
     found = settle(task, model.eval(), history, train, watcher or Watcher())
@@ -86,9 +86,9 @@ def check_regularity(settings: Pretrain) -> None:
         )
 
 
-def _pretraining(model: CTRModel, task: Task, settings: Pretrain, enough: Condition, place: int) -> TrainingPlan:
-    """The plan of a training of all columns; it also stops when `enough` holds."""
-    regularity, stop = settings.regularity, early_stop(chosen(settings.patience))
+def _pretraining(model: CTRModel, task: Task, settings: Pretrain, place: int) -> TrainingPlan:
+    """The plan of a training of all columns."""
+    regularity = settings.regularity
     where = regularity.place if regularity.strength else None
     check_regularity(settings)
     apart = OrthogonalSteps(regularity, model.embedding, chosen(settings.batch))
@@ -96,7 +96,7 @@ def _pretraining(model: CTRModel, task: Task, settings: Pretrain, enough: Condit
         stage="pretrain",
         forward=row_factored(model, chosen(settings.batch)),
         evaluate=lambda: evaluate(model, task.valid),
-        stop=lambda history: stop(history) or enough(history),
+        stop=early_stop(chosen(settings.patience)),
         keep_best=True,
         average=before_of(settings.average, model),
         penalty=(lambda: regularity.penalty(model.embedding)) if where == "loss" else None,

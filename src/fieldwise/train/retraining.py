@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import Field
+from torch import nn
 
 from fieldwise.core.automatic import AUTO, chosen
 from fieldwise.core.budget import Budget
@@ -16,7 +17,7 @@ from fieldwise.core.records import Epoch
 from fieldwise.core.store import FLOAT32, Store, StoreText
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
-from fieldwise.models.model import CTRModel
+from fieldwise.models.model import CTRModel, HeadModel
 from fieldwise.models.stored import StoredModel, check_store, stored
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.rounding import RoundedRows, rounding
@@ -48,7 +49,8 @@ class Retrain(Training):
     """The course of the learning rate if `schedule` is decay."""
     l2: L2 = AUTO
     """Half the squares of the weights of tables are added to a batch's summed loss, times this; 0, as in the paper,
-    or more. Every row then moves in every step. auto: 0.003 if tables have at most a million weights, else 0."""
+    or more. Every row then moves in every step. auto: 0.003, 0.01 while tables are rounded, and 0 if they have more
+    than a million weights."""
     store: StoreText | None = None
     """Stored type of tables and first-order weights: float32, float16, int8, int4, 'int8 row' or 'int4 row'. By default
     that of a budget in bytes, else float32. Evaluations and early stopping look at the stored model."""
@@ -107,7 +109,9 @@ class Retraining:
         task, settings = self.task, self.settings
         if settings.schedule == "constant":
             return model, self.train(model, 1.0, folder), 0.0
-        high, *lower = settings.decay.rates(settings.learning_rate, task.start_best, bool(task.left_out))
+        high, *lower = settings.decay.rates(
+            settings.learning_rate, chosen(settings.batch), task.start_best, bool(task.left_out)
+        )
         if not lower:
             return model, self.train(model, high, folder), 0.0
         (low,) = lower
@@ -168,7 +172,7 @@ class Retraining:
             for rows in rounded:
                 rows.fit()
 
-        strength = strength_of(settings.l2, small, settings.optimizer)
+        strength = strength_of(settings.l2, small, settings.optimizer, bool(rounded))
         squares = penalty(small, strength, chosen(settings.batch), task.left_out)
         plan = TrainingPlan(
             stage="retrain",
@@ -183,6 +187,7 @@ class Retraining:
             same_steps=small.same_steps,
             decays=decays,
             table_rate=settings.decay.table_rate if decays else 1.0,
+            slow_tables=_memorizing(small, task),
             place=int(bool(rounded) and not decays),
         )
         return fit(small, task, settings, plan, folder, self.watcher)
@@ -191,6 +196,13 @@ class Retraining:
 def is_worse(history: list[Epoch]) -> bool:
     """Whether the first epoch of a training has a clearly lower validation AUC than its start."""
     return len(history) > 1 and history[1].auc < history[0].auc - CLEAR
+
+
+def _memorizing(model: CTRModel, task: Task) -> list[nn.Parameter]:
+    """The first-order weights of a model, if those of a harmful field are among them: one for each of many values."""
+    first = model.first_order if isinstance(model, HeadModel) else None
+    harmful = first is not None and any(first.layout.widths[j] for j in task.left_out)
+    return list(first.parameters()) if first is not None and harmful else []
 
 
 def _in(store: Store, model: CTRModel) -> CTRModel | StoredModel:
