@@ -4,8 +4,8 @@
 
 DATASET is a folder of `fieldwise prepare`. A unit is one model and one seed. It pretrains the full model, stores it in
 every type, and retrains `uniform` on rows without tiers and what the default search finds on rows with tiers, at each
-share of the full float32 bytes. Each unit appends its rows to the output when it ends, and the same command skips what
-is there.
+share of the full float32 bytes in one stored type. Each unit appends its rows to the output when it ends, and the same
+command skips what is there.
 """
 
 import time
@@ -19,21 +19,20 @@ if TYPE_CHECKING:
     from fieldwise.core.store import Kind
 
 MODELS: Final = ("autoint", "fm", "deepfm", "dcnv2")  # the slowest first
-STORES: Final[tuple["Kind", ...]] = ("int8", "int4")
 SHARES: Final = (8, 16, 32, 64)
 """The full float32 bytes are divided by these."""
 
 
 @dataclass(frozen=True)
 class Cell(Unit):
-    """One model and one seed."""
+    """One model, one seed and one stored type."""
 
-    stores: tuple["Kind", ...]
+    store: "Kind"
 
     @property
     def key(self) -> list[Any]:
         """What tells units apart in the output."""
-        return [self.model, self.seed]
+        return [self.model, self.seed, self.store]
 
 
 def rows_of(unit: Cell) -> list[dict[str, Any]]:
@@ -48,7 +47,7 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
     from fieldwise.train.retraining import Retrain, retrain, stored_for
 
     started, rows = time.perf_counter(), list[dict[str, Any]]()
-    first, cases = unit.tasks()
+    first, cases = unit.cases()
     whole = stored_bytes(unit.base().new(cases[False].task.schema)).per_id
 
     def add(method: str, share: int, kind: str, found: Any, seconds: float, tiers: bool = False) -> None:
@@ -61,26 +60,31 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
     for kind in KINDS:
         add("full", 1, kind, first.model if kind == "float32" else stored(first.model, Store(kind)), first.seconds)
     for share in SHARES:
-        for kind in unit.stores:
-            for method, tiers in (("uniform", False), (DEFAULT, True)):
-                task = cases[tiers].task
-                most = int(Budget.bytes(1, kind).costs(task.layout, task.linear).sum())
-                budget = Budget.bytes(min(whole // share, most), kind)
-                found = search(task, resolve("search", SEARCHES, method)(), budget)
-                trained = retrain(task, found.model, stored_for(Retrain(), budget))
-                add(method, share, kind, trained.model, found.seconds + trained.seconds, tiers)
+        for method, tiers in (("uniform", False), (DEFAULT, True)):
+            task = cases[tiers].task
+            most = int(Budget.bytes(1, unit.store).costs(task.layout, task.linear).sum())
+            budget = Budget.bytes(min(whole // share, most), unit.store)
+            found = search(task, resolve("search", SEARCHES, method)(), budget)
+            trained = retrain(task, found.model, stored_for(Retrain(), budget))
+            add(method, share, unit.store, trained.model, found.seconds + trained.seconds, tiers)
     return [{**row, "unit": round(time.perf_counter() - started, 1)} for row in rows]
 
 
 def main() -> None:
     """Runs the missing units in parallel processes, seed by seed."""
+    from fieldwise.core.store import KINDS
+
     parser = options(__doc__, seeds=10, models=MODELS)
     parser.add_argument("dataset", type=Path)
-    parser.add_argument("--stores", nargs="+", default=STORES, choices=STORES)
+    parser.add_argument("--store", default="int4", choices=KINDS)
     given = parser.parse_args()
-    more = (given.device, tuple(given.stores))
+    more = (given.device, given.store)
     units = [Cell(given.dataset, model, seed, *more) for seed in given.seeds for model in given.models]
-    for unit, rows, left in run_missing(rows_of, units, given, lambda row: [row["model"], row["seed"]]):
+
+    def key(row: dict[str, Any]) -> list[Any]:
+        return [row["model"], row["seed"], row["store"] if row["method"] != "full" else ""]
+
+    for unit, rows, left in run_missing(rows_of, units, given, key):
         print(f"{unit.model}, seed {unit.seed}: {rows[-1]['unit']} s; {left} left", flush=True)
 
 

@@ -4,10 +4,11 @@ import argparse
 import json
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -52,25 +53,23 @@ class Unit:
 
         return Task.of(data, self.base(), self.seed, self.device)  # type: ignore[arg-type]
 
-    def tasks(self, pretraining: "Pretrain | None" = None) -> "tuple[Trained[CTRModel], dict[bool, Case]]":
-        """The pretrained model of the dataset, and cases without and with tiers that start from it.
+    def cases(self, pretraining: "Pretrain | None" = None) -> "tuple[Trained[CTRModel], dict[bool, Case]]":
+        """The pretrained model of a dataset with tiers, and cases without and with tiers that start from it.
 
         A model of all columns is the same with tiers as without.
         """
         from fieldwise.data.joined import joined
         from fieldwise.data.store import Dataset, Split
-        from fieldwise.models.compact import with_tiers
-        from fieldwise.models.model import HeadModel
-        from fieldwise.train.pretraining import pretrain
+        from fieldwise.train.pretraining import pretrain, split_tiers
 
         data = Dataset.open(self.dataset)
         task, test = self.task(data), data.test
         whole = task.joined()
+        if whole is task:
+            raise SystemExit(f"{self.dataset} has no tiers. Prepare it again, without data.tiers=0.")
         first = pretrain(whole, pretraining)
-        assert isinstance(first.model, HeadModel)
-        split = with_tiers(first.model, data.schema) if whole is not task else first.model
         without = Case(whole.starting_from(first), Split(joined(test.ids, data.schema), test.labels))
-        return first, {False: without, True: Case(task.starting_from(replace(first, model=split)), test)}
+        return first, {False: without, True: Case(task.starting_from(split_tiers(first, data.schema)), test)}
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def run(
     os.environ["OMP_NUM_THREADS"] = "1"
     end, left = time.monotonic() + 60 * minutes, list(units)
     running: dict[Future[Rows], U] = {}
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_with, (os.getpid(),)) as pool:
         while True:
             while left and len(running) < jobs and time.monotonic() < end:
                 unit = left.pop(0)
@@ -137,3 +136,14 @@ def run(
             with out.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(row) + "\n" for row in rows)
             yield unit, rows, len(left)
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process soon after its parent, which may be killed while a unit runs."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

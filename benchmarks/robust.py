@@ -13,13 +13,15 @@ seed; the cost is seconds of search and retraining over those of pretraining.
 
 import json
 import statistics
+from argparse import ArgumentTypeError
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from resumable import TIERS, Unit, options, read, run_missing
+from resumable import TIERS, Unit, options, read, run
 
 FRACTIONS: Final = (0.25, 0.125, 0.03)
 ENTRANTS: Final = ("uniform:constant", "uniform:decay", "elimination:decay:tiers")
@@ -41,9 +43,11 @@ class Entrant:
     @classmethod
     def parse(cls, text: str) -> "Entrant":
         """SEARCH:SCHEDULE or SEARCH:SCHEDULE:tiers."""
-        method, schedule, *tiers = text.split(":")
-        if schedule not in SCHEDULES or tiers not in ([], ["tiers"]):
-            raise ValueError(text)
+        from fieldwise.searches import SEARCHES
+
+        method, schedule, *tiers = text.split(":") if ":" in text else (text, "")
+        if method not in SEARCHES or schedule not in SCHEDULES or tiers not in ([], ["tiers"]):
+            raise ArgumentTypeError(f"got {text!r}, allowed: SEARCH:{'|'.join(SCHEDULES)} or SEARCH:SCHEDULE:tiers")
         return cls(method, schedule, bool(tiers))
 
 
@@ -66,7 +70,7 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
     from fieldwise.train.pretraining import Pretrain
     from fieldwise.train.retraining import Retrain, retrain
 
-    (first, cases), rows = unit.tasks(Pretrain(**unit.pretraining)), list[dict[str, Any]]()
+    (first, cases), rows = unit.cases(Pretrain(**unit.pretraining)), list[dict[str, Any]]()
 
     def add(entrant: Entrant, fraction: float, trained: Any, seconds: float, **more: object) -> None:
         test = evaluate(trained.model, cases[entrant.tiers].test)
@@ -82,6 +86,7 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
                 "valid": [round(epoch.auc, 5) for epoch in trained.history],
                 "epochs": len(trained.history) - 1,
                 "seconds": seconds,
+                "pretraining": unit.pretraining,
                 **more,
             }
         )
@@ -98,6 +103,20 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
                 search_epochs=found.summary.epochs, widths=list(found.mask.widths),
             )  # fmt: skip
     return rows
+
+
+def missing(
+    rows: Iterable[dict[str, Any]], unit: list[Any], entrants: Iterable[Entrant], fractions: Iterable[float]
+) -> tuple[Entrant, ...]:
+    """The entrants of a unit that lack a row at one of the fractions."""
+    name, *rest = unit
+    there = {(row["method"], row["schedule"], row["fraction"], *row["unit"]) for row in rows}
+
+    def has(entrant: Entrant, fraction: float) -> bool:
+        tiers = TIERS if entrant.tiers else ""
+        return (entrant.method, entrant.schedule, fraction, name + tiers, *rest) in there
+
+    return tuple(entrant for entrant in entrants if not all(has(entrant, fraction) for fraction in fractions))
 
 
 def summary(rows: Iterable[dict[str, Any]]) -> list[str]:
@@ -136,9 +155,12 @@ def main() -> None:
     parser.add_argument("--entrants", nargs="+", default=tuple(map(Entrant.parse, ENTRANTS)), type=Entrant.parse)
     parser.add_argument("--pretrain", default={}, type=json.loads, help="settings of [pretrain], as JSON")
     given = parser.parse_args()
-    more = tuple(given.fractions), tuple(given.entrants), given.pretrain
-    units = [Cell(d, m, s, given.device, *more) for s in given.seeds for d in given.datasets for m in given.models]
-    for unit, _, left in run_missing(rows_of, units, given):
+    known, units = read(given.out), list[Cell]()
+    for seed, data, model in product(given.seeds, given.datasets, given.models):
+        entrants = missing(known, [data.name, model, seed], given.entrants, given.fractions)
+        if entrants:
+            units.append(Cell(data, model, seed, given.device, tuple(given.fractions), entrants, given.pretrain))
+    for unit, _, left in run(rows_of, units, given.out, given.jobs, given.minutes):
         print(*unit.key, f"{left} left", flush=True)
     print("\n".join(summary(read(given.out))))
 

@@ -124,10 +124,11 @@ def short(models: Models) -> list[str]:
             "one width for all fields, int4": [_mean(found[trivial(found, share)], "auc") for found in models.values()],
             "the default, int4": [_mean(found[DEFAULT, share, STORE], "auc") for found in models.values()],
         }
-        tops = [max(column) for column in zip(*rows.values(), strict=True)]
-        for name, aucs in rows.items():
-            texts = (f"**{auc:.4f}**" if auc == top else f"{auc:.4f}" for auc, top in zip(aucs, tops, strict=True))
-            body.append((f"1/{share}", name, *texts))
+        texts = {name: [f"{auc:.4f}" for auc in aucs] for name, aucs in rows.items()}
+        tops = [max(column) for column in zip(*texts.values(), strict=True)]
+        for name, shown in texts.items():
+            marked = (f"**{text}**" if text == top else text for text, top in zip(shown, tops, strict=True))
+            body.append((f"1/{share}", name, *marked))
     sizes = sorted(_mean(found["full", 1, "float32"], "bytes") / 1000 for found in models.values())
     heads = (f"bytes, of {sizes[0]:.0f} to {sizes[-1]:.0f} KB", f"test AUC, mean of {_seeds(models)} seeds")
     return markdown_table((*heads, *(TITLES[model] for model in models)), body)
@@ -140,7 +141,7 @@ def draw(models: Models, mark: str, path: Path) -> None:
 
     figure = Figure(figsize=(9.2, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
-    lines = {"elimination": ("the default, int4", "o-", "#c33f4f"),
+    lines = {DEFAULT: ("the default, int4", "o-", "#c33f4f"),
              "uniform": ("one width for all fields, int4", "s:", "#0b62c4")}  # fmt: skip
     for axes, (model, found) in zip(figure.subplots(2, 2).flat, models.items(), strict=False):
         full = _mean(found["full", 1, "float32"], "auc")

@@ -1,7 +1,7 @@
 """Writes the tables of searches over several datasets: `python -m evidence.robust`.
 
-Reads what `benchmarks/robust.py` wrote to `benchmarks/results/robust.jsonl`, and for other searches than the default to
-`robust-searches.jsonl`; writes `docs/results/robust.md`.
+Reads what `benchmarks/robust.py` wrote to `benchmarks/results/robust.jsonl`, and for the table of all searches, which
+was measured earlier, to `robust-searches.jsonl`; writes `docs/results/robust.md`.
 """
 
 import json
@@ -37,10 +37,10 @@ Cell = tuple[str, str, float]
 Cells = dict[Cell, dict[Entrant, dict[int, dict[str, Any]]]]
 
 
-def read(*paths: Path) -> Cells:
+def read(path: Path) -> Cells:
     """Returns the rows by cell, entrant and seed."""
     cells: Cells = defaultdict(lambda: defaultdict(dict))
-    for line in (line for path in paths for line in path.read_text(encoding="utf-8").splitlines()):
+    for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         data, model, seed = row["unit"]
         if row["method"] != "full":
@@ -159,7 +159,7 @@ TABLES: Final[dict[str, Callable[[Cells], list[str]]]] = {
 
 
 def filled(text: str, cells: Cells, others: Cells) -> str:
-    """Returns the text of the page with its tables made anew; `others` has other searches too."""
+    """Returns the text of the page with its tables made anew; `others` has the cells of all searches."""
     tables = {f"robust-{name}": make(cells) for name, make in TABLES.items()}
     return with_tables(text, {**tables, "robust-searches": searches(others)}.__getitem__)
 
@@ -171,7 +171,7 @@ def _named(entrant: Entrant) -> str:
 
 def main() -> None:
     """Writes the page."""
-    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), read(RESULTS), read(RESULTS, SEARCHES)))
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), read(RESULTS), read(SEARCHES)))
 
 
 if __name__ == "__main__":

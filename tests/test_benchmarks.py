@@ -6,8 +6,14 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
+
+from fieldwise.data.frame import Frame
+from fieldwise.data.prepare import prepare
+from fieldwise.train.evaluate import predictions
+from fieldwise.train.pretraining import Pretrain
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -82,6 +88,44 @@ def test_robust_pairs_by_seed_and_averages_over_cells(monkeypatch: pytest.Monkey
         "ham, decay, tiers: +0.0200, above in 1 of 1 cells, worst +0.0200, cost 0.50 trainings",
         "uniform, constant: +0.0000, above in 0 of 2 cells, worst +0.0000, cost 0.50 trainings",
     ]
+
+
+def test_cases_without_and_with_tiers_start_from_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    resumable = import_module("resumable")
+    rows = pa.table({
+        "user": [f"u{i % 7 * (i % 300 + 1) % 301}" if i % 500 else None for i in range(3000)],  # null is rare
+        "page": [str(i % 11) for i in range(3000)],
+        "click": [int(i % 7 < 3) for i in range(3000)],
+    })  # fmt: skip
+    for name, tiers in (("tiered", "auto"), ("plain", 0)):
+        prepare(Frame(frame=rows, label="click", min_count=1, tiers=tiers), out=tmp_path / name)
+    unit = resumable.Unit(tmp_path / "tiered", "fm", 0, "cpu")
+    first, cases = unit.cases(Pretrain(epochs=1, harmful="keep"))
+    assert first.epochs == 1
+    assert len(cases[True].task.schema) > len(cases[False].task.schema) == 2
+    plain, tiered = (predictions(case.task.start, case.test)[0] for case in (cases[False], cases[True]))
+    torch.testing.assert_close(plain, tiered)
+    assert plain.std() > 0
+    with pytest.raises(SystemExit, match="has no tiers"):
+        resumable.Unit(tmp_path / "plain", "fm", 0, "cpu").cases()
+
+
+def test_robust_runs_the_entrants_that_the_output_lacks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    robust = import_module("robust")
+    plain, tiers = (robust.Entrant.parse(text) for text in ("uniform:decay", "elimination:decay:tiers"))
+    there = {"method": "elimination", "schedule": "decay", "fraction": 0.25, "unit": ["a-tiers", "fm", 0]}
+    assert robust.missing([there], ["a", "fm", 0], (plain, tiers), (0.25,)) == (plain,)
+    assert robust.missing([there], ["a", "fm", 0], (plain, tiers), (0.25, 0.03)) == (plain, tiers)
+    assert robust.missing([there], ["a", "fm", 1], (tiers,), (0.25,)) == (tiers,)
+    for text in ("uniform", "uniform:fast", "best:decay", "uniform:decay:rows"):
+        monkeypatch.setattr(sys, "argv", ["robust.py", "--out", "rows.jsonl", "--entrants", text])
+        with pytest.raises(SystemExit):
+            robust.main()
+        assert f"got '{text}', allowed: SEARCH:constant|decay" in capsys.readouterr().err
 
 
 def test_units_append_their_rows_and_none_starts_after_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_every_cell_of_the_default_is_shown(rows: Path) -> None:
 def test_the_page_on_disk_agrees_with_the_results() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert "<!-- table robust-grid -->" in text
-    assert filled(text, read(RESULTS), read(RESULTS, SEARCHES)) == text, "run: python -m evidence.robust"
+    assert filled(text, read(RESULTS), read(SEARCHES)) == text, "run: python -m evidence.robust"
 
 
 def test_searches_are_compared_in_cells_that_all_have(rows: Path) -> None:

@@ -215,14 +215,17 @@ def test_a_rate_rises_then_falls_to_zero() -> None:
 
 @pytest.mark.parametrize("slow", ["first_order", "nothing"])
 @pytest.mark.parametrize("large", [0, 2])
-def test_tables_have_a_rate_of_their_own(task: Task, large: int, slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("table_rate", [5.0, 0.5])
+def test_tables_have_a_rate_of_their_own(
+    task: Task, large: int, slow: str, table_rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One step of Adam moves every weight with a gradient by its rate, whatever the gradient."""
     monkeypatch.setattr(optimizer, "LARGE", {"cpu": large})
     model = replace(task, model=DeepFM(width=4)).new_model()
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     apart = [weight for name, weight in model.named_parameters() if name.startswith(slow)]
     assert bool(apart) == (slow == "first_order")
-    moving = Optimizer(model, "adam", Rate(1e-3, steps=10), batch=2, table_rate=5.0, slow=apart)
+    moving = Optimizer(model, "adam", Rate(1e-3, steps=10), batch=2, table_rate=table_rate, slow=apart)
     with moving.reading():
         moving.at(0)
         model(torch.from_numpy(task.train_rows.ids[:2])).sum().backward()
@@ -230,5 +233,23 @@ def test_tables_have_a_rate_of_their_own(task: Task, large: int, slow: str, monk
     wanted = Rate(1e-3, steps=10).at(0)
     for name, weight in model.named_parameters():
         way = (weight.detach() - before[name]).abs().max()
-        factor = 5 if name.startswith(("embedding", "first_order")) and not name.startswith(slow) else 1
+        of_table = name.startswith(("embedding", "first_order"))
+        factor = table_rate if of_table and not (name.startswith(slow) and table_rate > 1) else 1
         assert float(way) == pytest.approx(factor * wanted, rel=0.01), name
+
+
+def test_row_wise_adagrad_has_a_slow_rate_too(task: Task) -> None:
+    ways = []
+    for names in (("first_order",), ()):
+        model = replace(task, model=DeepFM(width=4)).new_model()
+        before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+        slow = [weight for name, weight in model.named_parameters() if name.startswith(names)]
+        moving = Optimizer(model, "rowwise-adagrad", Rate(1e-3, steps=10), batch=2, table_rate=5.0, slow=slow)
+        with moving.reading():
+            moving.at(0)
+            model(torch.from_numpy(task.train_rows.ids[:2])).sum().backward()
+            moving.step()
+        ways.append({n: float((w.detach() - before[n]).abs().max()) for n, w in model.named_parameters()})
+    slowly, fast = ways
+    for name, way in fast.items():
+        assert slowly[name] == pytest.approx(way / (5 if name.startswith("first_order") else 1), rel=1e-3), name

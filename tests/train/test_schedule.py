@@ -19,9 +19,11 @@ from fieldwise.tables.rate import Rate
 from fieldwise.train import decay
 from fieldwise.train.decay import Decay, plain_epochs
 from fieldwise.train.evaluate import evaluate
+from fieldwise.train.harmful import without
 from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
+from tests.memorized import memorized_task
 from tests.trainings import Stop, numbers, same
 
 DECAY = Retrain(batch=256, learning_rate=0.01, decay=Decay(rate=1, table_rate=3), patience=1)
@@ -134,6 +136,26 @@ def test_an_interrupted_retraining_ends_with_the_same_bits(
     with pytest.raises(KeyboardInterrupt):
         retrain(start, model, settings, tmp_path / "a", Stop(1))
     again = retrain(start, model, settings, tmp_path / "a")
+    assert numbers(again) == numbers(whole)
+    assert same(again.model.state_dict(), whole.model.state_dict())
+
+
+def test_the_rate_follows_from_the_batch(start: Task) -> None:
+    model = search(start, Uniform(), "50%").model
+    settings = Retrain(batch=2048, learning_rate=1e-3, decay=Decay(epochs=1))
+    told = settings.model_copy(update={"decay": Decay(epochs=1, rate=16)})
+    found, wanted = (retrain(start, model, one) for one in (settings, told))
+    assert same(found.model.state_dict(), wanted.model.state_dict())
+
+
+def test_an_interrupted_retraining_with_slow_first_order_weights_ends_with_the_same_bits(tmp_path: Path) -> None:
+    task = memorized_task()
+    model = without(task.new_model(), ["time"], ["time"])
+    task, settings = task.starting_from(model), Retrain(batch=512, decay=Decay(epochs=2, rate=8))
+    whole = retrain(task, model, settings)
+    with pytest.raises(KeyboardInterrupt):
+        retrain(task, model, settings, tmp_path / "a", Stop(1))
+    again = retrain(task, model, settings, tmp_path / "a")
     assert numbers(again) == numbers(whole)
     assert same(again.model.state_dict(), whole.model.state_dict())
 

@@ -1,6 +1,6 @@
 """The optimizer: dense weights are updated at every step, rows of large tables only when they are read."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from contextlib import contextmanager
 from functools import partial
 from typing import Final, Literal
@@ -31,8 +31,8 @@ class Optimizer:
     """Adam for a model's weights, with row-wise reads and updates of large tables.
 
     With `dense`, every table counts as small: for losses with a gradient in every row. `table_rate` multiplies the
-    learning rate of tables and first-order weights, but for `slow` ones. If the rate decays, `at` must be called before
-    each step.
+    learning rate of tables and first-order weights, except that it does not raise those in `slow`. If the rate decays,
+    `at` must be called before each step.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class Optimizer:
         fused = not (dense or rounded or current().size > 1)
         distinct = Distinct()
         self._shards = {table: shards for module in self._modules for table, shards in module.with_shards()}
-        apart = set(slow) if table_rate != 1 else set()
-        for tables, places in _stackings(self._modules, apart):
-            own = rate if tables[0] in apart else rate.times(table_rate)
+        slow = set(slow) if table_rate > 1 else set()
+        for tables, places in _stackings(self._modules, slow):
+            own = rate if tables[0] in slow else rate.times(table_rate)
             kernels = fused and has_kernels(tables[0].device)
             large = (
                 len(tables[0]) > LARGE["kernels" if kernels else tables[0].device.type] * batch * places
@@ -77,7 +77,7 @@ class Optimizer:
         self._beside = Beside("dense layers")
         self._rates, groups = [rate], [self._dense]
         if table_rate != 1:
-            inside = set(table_weights(model)) - apart
+            inside = set(table_weights(model)) - slow
             self._rates.append(rate.times(table_rate))
             groups = [[w for w in self._dense if w not in inside], [w for w in self._dense if w in inside]]
         tops = [_tensor(r.top, self._dense[0].device) if on_gpu and rate.steps else r.top for r in self._rates]
@@ -203,13 +203,14 @@ def _tensor(value: float, device: torch.device) -> Tensor:
     return torch.tensor(value, device=device)
 
 
-def _stackings(
-    modules: list[FieldEmbedding], apart: Collection[nn.Parameter]
-) -> Iterator[tuple[list[nn.Parameter], int]]:
-    """Groups of tables that stack the same fields, and the number of ids per row that read each; some are apart."""
+def _stackings(modules: list[FieldEmbedding], slow: Set[nn.Parameter]) -> Iterator[tuple[list[nn.Parameter], int]]:
+    """Groups of tables that stack the same fields, and the number of ids per row that read each.
+
+    Slow tables have groups of their own.
+    """
     found: dict[tuple[tuple[int, ...], int, int, bool], list[nn.Parameter]] = {}
     for module in modules:
         for table, fields, places in module.stackings():
-            found.setdefault((fields, len(table), places, table in apart), []).append(table)
+            found.setdefault((fields, len(table), places, table in slow), []).append(table)
     for (_, _, places, _), tables in found.items():
         yield tables, places

@@ -41,8 +41,9 @@ class Decay(Settings):
     left a harmful field out, and the first epoch loses more than 0.005 of validation AUC, it is trained from the start
     again at 1."""
     table_rate: float = Field(4.0, gt=0)
-    """Learning rate of tables and first-order weights, in multiples of that of dense layers; above 0. First-order
-    weights have that of dense layers where those of a harmful field stayed, which would memorize rows."""
+    """Learning rate of tables and first-order weights, in multiples of that of dense layers; above 0. Where
+    first-order weights of a harmful field stayed, those of all fields have at most the rate of dense layers: at a
+    higher one they memorize rows."""
 
     def epochs_of(self, pretraining: int | None, rounds: bool) -> int:
         """The number of epochs, after this many of pretraining; of a training that rounds tables or not."""

@@ -56,8 +56,7 @@ def penalty(
     weights = [weight for weight in table_weights(model) if weight.requires_grad]
     if not (strength and weights):
         return None
-    first = model.first_order if isinstance(model, HeadModel) else None
-    spared = [(first, j) for j in left_out if first is not None and first.layout.widths[j]]
+    spared = first_order_of(model, left_out)
 
     def of_weights() -> Tensor:
         squares = [weight.square().sum() for weight in weights]
@@ -65,3 +64,9 @@ def penalty(
         return torch.stack(squares).sum() * (strength / (2 * batch))
 
     return of_weights
+
+
+def first_order_of(model: nn.Module, fields: Collection[int]) -> list[tuple[FieldEmbedding, int]]:
+    """The first-order weights that a model has of some fields: their module, and the field."""
+    first = model.first_order if isinstance(model, HeadModel) else None
+    return [(first, j) for j in fields if first is not None and first.layout.widths[j]]

@@ -133,9 +133,7 @@ class _Work:
         self._epoch_steps = math.ceil(len(task.train) / chosen(settings.batch))
         rate = Rate(settings.learning_rate, settings.epochs * self._epoch_steps if plan.decays else None)
         batch = chosen(settings.batch)
-        self.optimizer = Optimizer(
-            model, settings.optimizer, rate, batch, plan.every_row, plan.table_rate, plan.slow_tables
-        )
+        self.optimizer = Optimizer(model, settings.optimizer, rate, batch, plan.every_row, plan.table_rate, plan.slow)
         on_gpu, single = task.torch_device.type == "cuda", current().size == 1
         self._messages = current().talking if self.optimizer.shards() else nullcontext
         """A context for gradients of rows that other processes hold."""

@@ -112,8 +112,8 @@ class TrainingPlan:
     """Whether the learning rate falls to zero over all epochs."""
     table_rate: float = 1.0
     """Learning rate of tables and first-order weights, in multiples of the others'."""
-    slow_tables: Collection[nn.Parameter] = ()
-    """Tables or first-order weights that have the learning rate of the others."""
+    slow: Collection[nn.Parameter] = ()
+    """Tables or first-order weights whose learning rate `table_rate` does not raise."""
     place: int = 0
     """Index among consecutive trainings of this stage; each has its own random numbers."""
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from fieldwise.core.automatic import AUTO, chosen
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.records import Epoch
+from fieldwise.core.schema import Schema
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import with_tiers
 from fieldwise.models.model import CTRModel, HeadModel, OwnModel
@@ -50,9 +51,7 @@ def pretrain(
     weights of them. The tiers of a column are trained as one table, and split at the end.
     """
     if _joins_tiers(task):
-        trained = pretrain(task.joined(), settings, folder, watcher)
-        assert isinstance(trained.model, HeadModel)
-        return replace(trained, model=with_tiers(trained.model, task.schema))
+        return split_tiers(pretrain(task.joined(), settings, folder, watcher), task.schema)
     settings = (settings or Pretrain()).fitted(*task.counts)
     model = task.starting_model()
 
@@ -65,6 +64,12 @@ def pretrain(
         return Trained(model.eval(), history)
     found = settle(task, model.eval(), history, train, watcher or Watcher())
     return Trained(found.model, found.history, found.harms, found.seconds)
+
+
+def split_tiers(trained: Trained[CTRModel], schema: Schema) -> Trained[CTRModel]:
+    """What was trained with the tiers of every column joined, for rows of the schema with tiers."""
+    assert isinstance(trained.model, HeadModel)
+    return replace(trained, model=with_tiers(trained.model, schema))
 
 
 def _joins_tiers(task: Task) -> bool:

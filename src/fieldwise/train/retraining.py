@@ -17,7 +17,7 @@ from fieldwise.core.records import Epoch
 from fieldwise.core.store import FLOAT32, Store, StoreText
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
-from fieldwise.models.model import CTRModel, HeadModel
+from fieldwise.models.model import CTRModel
 from fieldwise.models.stored import StoredModel, check_store, stored
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.rounding import RoundedRows, rounding
@@ -25,7 +25,7 @@ from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.decay import Decay, plain_epochs
 from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.l2 import L2, penalty, strength_of
+from fieldwise.train.l2 import L2, first_order_of, penalty, strength_of
 from fieldwise.train.loop import fit
 from fieldwise.train.plan import Condition, Training, TrainingPlan, early_stop
 from fieldwise.train.task import Task, check_trained
@@ -49,8 +49,8 @@ class Retrain(Training):
     """The course of the learning rate if `schedule` is decay."""
     l2: L2 = AUTO
     """Half the squares of the weights of tables are added to a batch's summed loss, times this; 0, as in the paper,
-    or more. Every row then moves in every step. auto: 0.003, 0.01 while tables are rounded, and 0 if they have more
-    than a million weights."""
+    or more. Every row then moves in every step. auto: 0.003; 0.01 in a training that rounds tables; 0 above a
+    million weights."""
     store: StoreText | None = None
     """Stored type of tables and first-order weights: float32, float16, int8, int4, 'int8 row' or 'int4 row'. By default
     that of a budget in bytes, else float32. Evaluations and early stopping look at the stored model."""
@@ -187,7 +187,7 @@ class Retraining:
             same_steps=small.same_steps,
             decays=decays,
             table_rate=settings.decay.table_rate if decays else 1.0,
-            slow_tables=_memorizing(small, task),
+            slow=_memorizing(small, task),
             place=int(bool(rounded) and not decays),
         )
         return fit(small, task, settings, plan, folder, self.watcher)
@@ -199,10 +199,9 @@ def is_worse(history: list[Epoch]) -> bool:
 
 
 def _memorizing(model: CTRModel, task: Task) -> list[nn.Parameter]:
-    """The first-order weights of a model, if those of a harmful field are among them: one for each of many values."""
-    first = model.first_order if isinstance(model, HeadModel) else None
-    harmful = first is not None and any(first.layout.widths[j] for j in task.left_out)
-    return list(first.parameters()) if first is not None and harmful else []
+    """The first-order weights of a model, if those of a harmful field are among them."""
+    harmful = first_order_of(model, task.left_out)
+    return list(harmful[0][0].parameters()) if harmful else []
 
 
 def _in(store: Store, model: CTRModel) -> CTRModel | StoredModel:
