@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from fieldwise.core.store import Store
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.model import CTRModel
 from fieldwise.searches.search import search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.tables import optimizer
@@ -23,6 +25,7 @@ from fieldwise.train.harmful import without
 from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
+from fieldwise.train.trained import Trained
 from tests.memorized import memorized_task
 from tests.trainings import Stop, numbers, same
 
@@ -124,6 +127,17 @@ class _Notes(Watcher):
         self.notes.append(text)
 
 
+def interrupted(task: Task, model: CTRModel, settings: Retrain, folder: Path, stop: Watcher) -> Trained[Any]:
+    """Retrains at once and with an interruption, which must end with the same bits."""
+    whole = retrain(task, model, settings)
+    with pytest.raises(KeyboardInterrupt):
+        retrain(task, model, settings, folder / "a", stop)
+    again = retrain(task, model, settings, folder / "a")
+    assert numbers(again) == numbers(whole)
+    assert same(again.model.state_dict(), whole.model.state_dict())
+    return whole
+
+
 @pytest.mark.parametrize("large", [0, 2])
 @pytest.mark.parametrize("store", [None, "int4"])
 def test_an_interrupted_retraining_ends_with_the_same_bits(
@@ -131,13 +145,7 @@ def test_an_interrupted_retraining_ends_with_the_same_bits(
 ) -> None:
     monkeypatch.setattr(optimizer, "LARGE", {"cpu": large})
     settings = DECAY.model_copy(update={"store": Retrain(store=store).store, "epochs": 2})
-    model = search(start, Uniform(), "50%").model
-    whole = retrain(start, model, settings)
-    with pytest.raises(KeyboardInterrupt):
-        retrain(start, model, settings, tmp_path / "a", Stop(1))
-    again = retrain(start, model, settings, tmp_path / "a")
-    assert numbers(again) == numbers(whole)
-    assert same(again.model.state_dict(), whole.model.state_dict())
+    interrupted(start, search(start, Uniform(), "50%").model, settings, tmp_path, Stop(1))
 
 
 def test_the_rate_follows_from_the_batch(start: Task) -> None:
@@ -152,12 +160,7 @@ def test_an_interrupted_retraining_with_slow_first_order_weights_ends_with_the_s
     task = memorized_task()
     model = without(task.new_model(), ["time"], ["time"])
     task, settings = task.starting_from(model), Retrain(batch=512, decay=Decay(epochs=2, rate=8))
-    whole = retrain(task, model, settings)
-    with pytest.raises(KeyboardInterrupt):
-        retrain(task, model, settings, tmp_path / "a", Stop(1))
-    again = retrain(task, model, settings, tmp_path / "a")
-    assert numbers(again) == numbers(whole)
-    assert same(again.model.state_dict(), whole.model.state_dict())
+    interrupted(task, model, settings, tmp_path, Stop(1))
 
 
 class _StopAt(Watcher):
@@ -177,13 +180,8 @@ class _StopAt(Watcher):
 def test_an_interruption_at_either_rate_ends_with_the_same_bits(start: Task, tmp_path: Path, place: int) -> None:
     early, model = replace(start, start_best=1), search(start, Uniform(), "50%").model
     settings = Retrain(batch=512, learning_rate=0.005, decay=Decay(epochs=2))
-    whole = retrain(early, model, settings)
+    whole = interrupted(early, model, settings, tmp_path, _StopAt(place))
     assert whole.other_seconds > 0, "both rates are trained"
-    with pytest.raises(KeyboardInterrupt):
-        retrain(early, model, settings, tmp_path / "a", _StopAt(place))
-    again = retrain(early, model, settings, tmp_path / "a")
-    assert numbers(again) == numbers(whole)
-    assert same(again.model.state_dict(), whole.model.state_dict())
 
 
 def test_a_bad_schedule_is_one_line() -> None:
