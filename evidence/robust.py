@@ -62,11 +62,11 @@ def means(cells: Cells) -> list[str]:
     body = []
     for entrant in sorted({entrant for cell in cells.values() for entrant in cell}):
         for baseline in (BASELINE, SAME):
-            for group, confirming in (("tuning", False), ("confirmation", True)):
+            for group in ("tuning", "confirmation", "all"):
                 found = {
                     cell: gaps
                     for cell, entrants in cells.items()
-                    if (cell[0] in CONFIRMING) == confirming and (gaps := differences(entrants, entrant, baseline))
+                    if group in (_group(cell[0]), "all") and (gaps := differences(entrants, entrant, baseline))
                 }
                 if found and entrant not in (baseline, BASELINE):
                     body.append(
@@ -100,9 +100,8 @@ def by_dataset(cells: Cells) -> list[str]:
         if not any(gaps.values()):
             continue
         own = [[fmean(gap) for (model, _), gap in gaps.items() if model == name and gap] for name in models]
-        group = "confirmation" if data in CONFIRMING else "tuning"
         each = [f"{fmean(found):+.4f}" if found else "" for found in own]
-        body.append((data, group, *each, f"{fmean(gap for found in own for gap in found):+.4f}"))
+        body.append((data, _group(data), *each, f"{fmean(gap for found in own for gap in found):+.4f}"))
     return markdown_table(("dataset", "used for", *(TITLES[model] for model in models), "mean"), body)
 
 
@@ -162,6 +161,10 @@ def filled(text: str, cells: Cells, others: Cells) -> str:
     """Returns the text of the page with its tables made anew; `others` has the cells of all searches."""
     tables = {f"robust-{name}": make(cells) for name, make in TABLES.items()}
     return with_tables(text, {**tables, "robust-searches": searches(others)}.__getitem__)
+
+
+def _group(data: str) -> str:
+    return "confirmation" if data in CONFIRMING else "tuning"
 
 
 def _named(entrant: Entrant) -> str:

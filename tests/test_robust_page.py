@@ -35,6 +35,7 @@ def test_differences_are_paired_and_averaged_within_datasets_first(rows: Path) -
     assert means(read(rows))[2:] == [
         f"{default} | tuning | +0.0090 | 2 of 2 | 0 | +0.0030 | 0.50 |",
         f"{default} | confirmation | +0.0090 | 1 of 1 | 0 | +0.0090 | 0.50 |",
+        f"{default} | all | +0.0090 | 3 of 3 | 0 | +0.0030 | 0.50 |",
     ]
 
 
