@@ -11,6 +11,7 @@ from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import PADDING, Field, Layout, Schema
 from fieldwise.exports.folder import export, load
+from fieldwise.models import layers
 from fieldwise.models.autoint import AutoInt
 from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2
@@ -127,6 +128,42 @@ def test_lift_is_a_linear_map_per_field() -> None:
         own = slice(layout.starts[j], layout.starts[j + 1])
         expected[:, j] = v[:, own] @ lift.weight[own]
     assert torch.allclose(lift(v), expected, atol=1e-6)
+    with torch.no_grad():
+        assert torch.allclose(lift(v), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("widths", [(3, 0, 5, 3), (1, 2, 3, 4), (0, 4, 0, 1)], ids=str)
+@pytest.mark.parametrize("frozen", [None, "v", "weight"])
+def test_a_padded_lift_has_the_gradients_of_one_by_width(
+    widths: tuple[int, ...], frozen: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(SCHEMA, widths)
+    lift, v = Lift(layout, 4), torch.randn(9, sum(widths), requires_grad=frozen != "v")
+    lift.weight.requires_grad_(frozen != "weight")
+    inputs = [tensor for tensor in (v, lift.weight) if tensor.requires_grad]
+    coming, found = torch.randn(9, 4, 4), []
+    for most in (layers.PADDED, 9 * 4 * max(widths), 9 * 4 * max(widths) - 1):
+        monkeypatch.setattr(layers, "PADDED", most)
+        lifted = lift(v)
+        found.append(
+            (str(lifted.grad_fn).partition("Backward")[0], lifted, *torch.autograd.grad(lifted, inputs, coming))
+        )
+    (together, *mine), (again, *_), (by_width, *theirs) = found
+    assert (together, again, by_width) == (
+        "<torch.autograd.function._Padded",
+        "<torch.autograd.function._Padded",
+        "<Cat",
+    )
+    for one, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_bfloat16_and_evaluations_are_lifted_by_width() -> None:
+    lift, v = Lift(Layout(SCHEMA, (1, 2, 3, 4)), 4), torch.randn(9, 10, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        names = [str(lift.train(training)(v).grad_fn) for training in (True, False)]
+    names.append(str(lift(v).grad_fn))  # evaluated, with gradients
+    assert [name.partition("Backward")[0] for name in names] == ["<Cat"] * 3
 
 
 def test_pairwise_is_the_sum_over_pairs() -> None:
