@@ -4,16 +4,17 @@
 
 DATASET is a folder of `fieldwise prepare`. A unit is one model and one seed. It pretrains the full model, stores it in
 every type, and retrains `uniform` on rows without tiers and what the default search finds on rows with tiers, at each
-share of the full float32 bytes in one stored type. Each unit appends its rows to the output when it ends, and the same
-command skips what is there.
+share of the full float32 bytes in one stored type. With `--plain` it retrains `uniform` only, and plainly. Each unit
+appends its rows to the output when it ends, and the same command skips the shares that are there.
 """
 
 import time
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from resumable import Unit, options, run_missing
+from resumable import Unit, options, read, run
 
 if TYPE_CHECKING:
     from fieldwise.core.store import Kind
@@ -28,11 +29,13 @@ class Cell(Unit):
     """One model, one seed and one stored type."""
 
     store: "Kind"
+    shares: tuple[int, ...]
+    plain: bool
 
-    @property
-    def key(self) -> list[Any]:
-        """What tells units apart in the output."""
-        return [self.model, self.seed, self.store]
+
+def named(method: str, plain: bool) -> str:
+    """The method in the output."""
+    return f"plain {method}" if plain else method
 
 
 def rows_of(unit: Cell) -> list[dict[str, Any]]:
@@ -44,28 +47,31 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
     from fieldwise.searches import DEFAULT, SEARCHES
     from fieldwise.searches.search import search
     from fieldwise.train.evaluate import evaluate
+    from fieldwise.train.pretraining import Pretrain
     from fieldwise.train.retraining import Retrain, retrain, stored_for
 
     started, rows = time.perf_counter(), list[dict[str, Any]]()
-    first, cases = unit.cases()
+    first, cases = unit.cases(Pretrain(average=0) if unit.plain else Pretrain())
+    settings = Retrain(schedule="constant", l2=0, average=0) if unit.plain else Retrain()
+    entrants = [("uniform", False)] if unit.plain else [("uniform", False), (DEFAULT, True)]
     whole = stored_bytes(unit.base().new(cases[False].task.schema)).per_id
 
     def add(method: str, share: int, kind: str, found: Any, seconds: float, tiers: bool = False) -> None:
         rows.append({
-            "model": unit.model, "seed": unit.seed, "method": method, "share": share, "store": kind,
-            "bytes": stored_bytes(found).per_id, "auc": evaluate(found, cases[tiers].test).auc,
+            "model": unit.model, "seed": unit.seed, "method": named(method, unit.plain), "share": share,
+            "store": kind, "bytes": stored_bytes(found).per_id, "auc": evaluate(found, cases[tiers].test).auc,
             "valid": evaluate(found, cases[tiers].task.valid).auc, "seconds": round(seconds, 2),
         })  # fmt: skip
 
     for kind in KINDS:
         add("full", 1, kind, first.model if kind == "float32" else stored(first.model, Store(kind)), first.seconds)
-    for share in SHARES:
-        for method, tiers in (("uniform", False), (DEFAULT, True)):
+    for share in unit.shares:
+        for method, tiers in entrants:
             task = cases[tiers].task
             most = int(Budget.bytes(1, unit.store).costs(task.layout, task.linear).sum())
             budget = Budget.bytes(min(whole // share, most), unit.store)
             found = search(task, resolve("search", SEARCHES, method)(), budget)
-            trained = retrain(task, found.model, stored_for(Retrain(), budget))
+            trained = retrain(task, found.model, stored_for(settings, budget))
             add(method, share, unit.store, trained.model, found.seconds + trained.seconds, tiers)
     return [{**row, "unit": round(time.perf_counter() - started, 1)} for row in rows]
 
@@ -73,18 +79,23 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
 def main() -> None:
     """Runs the missing units in parallel processes, seed by seed."""
     from fieldwise.core.store import KINDS
+    from fieldwise.searches import DEFAULT
 
     parser = options(__doc__, seeds=10, models=MODELS)
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--store", default="int4", choices=KINDS)
+    parser.add_argument("--shares", nargs="+", type=int, default=SHARES)
+    plain_help = "uniform only: no averages of weights, no squares of tables, a constant rate until early stopping"
+    parser.add_argument("--plain", action="store_true", help=plain_help)
     given = parser.parse_args()
-    more = (given.device, given.store)
-    units = [Cell(given.dataset, model, seed, *more) for seed in given.seeds for model in given.models]
-
-    def key(row: dict[str, Any]) -> list[Any]:
-        return [row["model"], row["seed"], row["store"] if row["method"] != "full" else ""]
-
-    for unit, rows, left in run_missing(rows_of, units, given, key):
+    done = {(row["model"], row["seed"], row["store"], row["method"], row["share"]) for row in read(given.out)}
+    units = []
+    for seed, model in product(given.seeds, given.models):
+        last = (model, seed, given.store, named("uniform" if given.plain else DEFAULT, given.plain))
+        shares = tuple(share for share in given.shares if (*last, share) not in done)
+        if shares:
+            units.append(Cell(given.dataset, model, seed, given.device, given.store, shares, given.plain))
+    for unit, rows, left in run(rows_of, units, given.out, given.jobs, given.minutes):
         print(f"{unit.model}, seed {unit.seed}: {rows[-1]['unit']} s; {left} left", flush=True)
 
 

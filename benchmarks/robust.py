@@ -3,12 +3,13 @@
     python benchmarks/robust.py runs/criteo runs/avazu --out runs/robust.jsonl --jobs 20 --device cuda --minutes 8
     python benchmarks/robust.py --out runs/robust.jsonl
 
-Datasets are folders of `fieldwise prepare`. A unit is a dataset, a model and a seed: it pretrains once, and every
-entrant retrains what its search finds at each fraction of the parameters. An entrant is SEARCH:SCHEDULE, whose rows
-have no tiers, or SEARCH:SCHEDULE:tiers; rows of the output name the dataset NAME and NAME-tiers. Each unit appends its
-rows to the output when it ends, and the same command skips what is there. At the end, and without datasets at once, a
-summary: per entrant the difference of test AUC to `uniform` with the constant schedule and without tiers, paired by
-seed; the cost is seconds of search and retraining over those of pretraining.
+Datasets are folders of `fieldwise prepare`; `{seed}` in one stands for the seed, so that each seed has its own split.
+A unit is a dataset, a model and a seed: it pretrains once, and every entrant retrains what its search finds at each
+fraction of the parameters. An entrant is SEARCH:SCHEDULE, whose rows have no tiers, or SEARCH:SCHEDULE:tiers; rows of
+the output name the dataset NAME and NAME-tiers. Each unit appends its rows to the output when it ends, and the same
+command skips what is there. At the end, and without datasets at once, a summary: per entrant the difference of test AUC
+to `uniform` with the constant schedule and without tiers, paired by seed; the cost is seconds of search and retraining
+over those of pretraining.
 """
 
 import json
@@ -26,7 +27,7 @@ from resumable import TIERS, Unit, options, read, run
 FRACTIONS: Final = (0.25, 0.125, 0.03)
 ENTRANTS: Final = ("uniform:constant", "uniform:decay", "elimination:decay:tiers")
 SCHEDULES: Final = {
-    "constant": {"schedule": "constant", "l2": 0.0},
+    "constant": {"schedule": "constant", "l2": 0.0, "average": 0.0},
     "decay": {},
 }
 BASELINE: Final = ("uniform", "constant", "")
@@ -157,6 +158,7 @@ def main() -> None:
     given = parser.parse_args()
     known, units = read(given.out), list[Cell]()
     for seed, data, model in product(given.seeds, given.datasets, given.models):
+        data = Path(str(data).replace("{seed}", str(seed)))
         entrants = missing(known, [data.name, model, seed], given.entrants, given.fractions)
         if entrants:
             units.append(Cell(data, model, seed, given.device, tuple(given.fractions), entrants, given.pretrain))

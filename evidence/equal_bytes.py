@@ -1,7 +1,7 @@
 """Writes the tables of the default search at equal stored bytes: `python -m evidence.equal_bytes`.
 
-Reads what `benchmarks/equal_bytes.py` wrote to `benchmarks/results/equal_bytes.jsonl`, and writes
-`docs/results/beyond.md`, its picture, and the table of README.md.
+Reads what `benchmarks/equal_bytes.py` wrote to `benchmarks/results/equal_bytes.jsonl` and, with `--plain`, to
+`equal_bytes_plain.jsonl` beside it, and writes `docs/results/beyond.md`, its picture, and the table of README.md.
 """
 
 import json
@@ -19,12 +19,14 @@ from fieldwise.reports.run.markdown import markdown_table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results" / "equal_bytes.jsonl"
+PLAIN: Final = RESULTS.with_name("equal_bytes_plain.jsonl")
 PAGE: Final = ROOT / "docs" / "results" / "beyond.md"
 PAGES: Final = (PAGE, ROOT / "README.md")
 IMAGES: Final = PAGE.parent / "images"
 ORTHOGONAL: Final = PAGE.parent / "data" / "figure-2.json"
 """Models pretrained as in the paper."""
 DEFAULT: Final = "elimination"
+PLAIN_UNIFORM: Final = "plain uniform"
 STORE: Final = "int4"
 """What a budget with `auto` chooses at an eighth of the bytes or less."""
 SLACK: Final = 1.01
@@ -36,10 +38,10 @@ Found = dict[Entrant, dict[int, dict[str, Any]]]
 Models = dict[str, Found]
 
 
-def read(path: Path) -> Models:
+def read(*paths: Path) -> Models:
     """Returns the rows by model, entrant and seed."""
     models: Models = defaultdict(lambda: defaultdict(dict))
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in (line for path in paths for line in path.read_text(encoding="utf-8").splitlines()):
         row = json.loads(line)
         models[row["model"]][row["method"], row["share"], row["store"]][row["seed"]] = row
     return {model: models[model] for model in TITLES if model in models}
@@ -50,36 +52,45 @@ def shares(found: Found) -> list[int]:
     return sorted({share for method, share, _ in found if method == DEFAULT})
 
 
-def trivial(found: Found, share: int) -> Entrant:
-    """Returns the best answer without a search by mean test AUC: uniform, or the full model if it fits."""
+def trivial(found: Found, share: int, uniform: str = "uniform") -> Entrant:
+    """Returns the best answer without a search, by mean test AUC over common seeds: uniform, or full if it fits."""
     whole = _mean(found["full", 1, "float32"], "bytes")
     fitting = [
         entrant
         for entrant, rows in found.items()
-        if (entrant[0] == "uniform" and entrant[1] == share)
+        if (entrant[0] == uniform and entrant[1] == share)
         or (entrant[0] == "full" and _mean(rows, "bytes") <= SLACK * whole / share)
     ]
-    return max(fitting, key=lambda entrant: _mean(found[entrant], "auc"))
+    seeds = set.intersection(*(set(found[entrant]) for entrant in fitting))
+    return max(fitting, key=lambda entrant: fmean(found[entrant][seed]["auc"] for seed in seeds))
 
 
 def front(models: Models) -> list[str]:
     """Tabulates the default against the best trivial answer and the full float32 model, with Holm's correction."""
+    return _compared(models, "uniform", "best without a search")
+
+
+def plain(models: Models) -> list[str]:
+    """Tabulates the same, with answers that are trained plainly."""
+    return _compared(models, PLAIN_UNIFORM, "best without this retraining")
+
+
+def _compared(models: Models, uniform: str, title: str) -> list[str]:
     cells = [(model, share) for model, found in models.items() for share in shares(found)]
     body, values = [], []
     for model, share in cells:
         found = models[model]
-        best, own, full = trivial(found, share), (DEFAULT, share, STORE), ("full", 1, "float32")
-        gaps = _gaps(found, own, best)
+        best, own, full = trivial(found, share, uniform), (DEFAULT, share, STORE), ("full", 1, "float32")
+        gaps, seeds = _gaps(found, own, best), found[own].keys() & found[best].keys()
         values.append(paired(gaps)[0] if len(gaps) > 1 else 1.0)
-        name = f"{best[0]} {best[2]}"
+        aucs = [fmean(found[entrant][seed]["auc"] for seed in seeds) for entrant in (full, best, own)]
         body.append((
-            TITLES[model], f"1/{share}", str(len(gaps)), f"{_mean(found[full], 'auc'):.4f}",
-            f"{name} {_mean(found[best], 'auc'):.4f}", f"{_mean(found[own], 'auc'):.4f}",
-            f"{fmean(gaps):+.4f}", f"{fmean(_gaps(found, own, full)):+.4f}", f"{_cost(found, best):.2f}",
+            TITLES[model], f"1/{share}", str(len(gaps)), f"{aucs[0]:.4f}", f"{best[0]} {best[2]} {aucs[1]:.4f}",
+            f"{aucs[2]:.4f}", f"{fmean(gaps):+.4f}", f"{aucs[2] - aucs[0]:+.4f}", f"{_cost(found, best):.2f}",
             f"{_cost(found, own):.2f}",
         ))  # fmt: skip
-    heads = ("model", "bytes", "seeds", "full float32", "best without a search", "default", "default less it",
-             "default less full", "cost of it", "cost of default", "p", "p, Holm")  # fmt: skip
+    heads = ("model", "bytes", "seeds", "full float32", title, "default", "default less it", "default less full",
+             "cost of it", "cost of default", "p", "p, Holm")  # fmt: skip
     both = zip(body, values, holm(values), strict=True)
     return markdown_table(heads, [(*row, f"{p:.2g}", f"{corrected:.2g}") for row, p, corrected in both])
 
@@ -106,7 +117,8 @@ def _cost(found: Found, entrant: Entrant) -> float:
     """Returns the time of search and retraining over that of pretraining; 0 for the full model."""
     if entrant[0] == "full":
         return 0.0
-    first, own = found["full", 1, "float32"], found[entrant]
+    full = "plain full" if entrant[0] == PLAIN_UNIFORM else "full"
+    first, own = found[full, 1, "float32"], found[entrant]
     return fmean(own[seed]["seconds"] / first[seed]["seconds"] for seed in sorted(own.keys() & first.keys()))
 
 
@@ -164,7 +176,7 @@ def _seeds(models: Models) -> int:
 
 
 TABLES: Final[dict[str, Callable[[Models], list[str]]]] = {
-    "front": front, "full": full, "short": short,
+    "front": front, "plain": plain, "full": full, "short": short,
 }  # fmt: skip
 
 
@@ -178,7 +190,7 @@ def filled(text: str, models: Models, images: str = "images") -> str:
 
 def main() -> None:
     """Writes the pages and the picture."""
-    models = read(RESULTS)
+    models = read(RESULTS, PLAIN)
     for page in PAGES:
         images = IMAGES.relative_to(page.parent).as_posix()
         write_text(page, filled(page.read_text(encoding="utf-8"), models, images))

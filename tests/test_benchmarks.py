@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -107,6 +108,11 @@ def test_cases_without_and_with_tiers_start_from_one_model(tmp_path: Path, monke
     plain, tiered = (predictions(case.task.start, case.test)[0] for case in (cases[False], cases[True]))
     torch.testing.assert_close(plain, tiered)
     assert plain.std() > 0
+    prepare(Frame(frame=rows.drop_columns("user"), label="click", min_count=1), out=tmp_path / "narrow")
+    _, cases = resumable.Unit(tmp_path / "narrow", "fm", 0, "cpu").cases(Pretrain(epochs=1, harmful="keep"))
+    assert cases[True].task.schema == cases[False].task.schema, "no column has enough values for tiers"
+    plain, tiered = (predictions(case.task.start, case.test)[0] for case in (cases[False], cases[True]))
+    torch.testing.assert_close(plain, tiered, rtol=0, atol=0)
     with pytest.raises(SystemExit, match="has no tiers"):
         resumable.Unit(tmp_path / "plain", "fm", 0, "cpu").cases()
 
@@ -126,6 +132,45 @@ def test_robust_runs_the_entrants_that_the_output_lacks(
         with pytest.raises(SystemExit):
             robust.main()
         assert f"got '{text}', allowed: SEARCH:constant|decay" in capsys.readouterr().err
+
+
+def test_robust_takes_another_split_for_each_seed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    robust, seen = import_module("robust"), list[Any]()
+
+    def noted(measure: object, units: list[Any], *more: object) -> list[Any]:
+        seen.extend(units)
+        return []
+
+    monkeypatch.setattr(robust, "run", noted)
+    given = ["runs/{seed}/a", "runs/b", "--seeds", "2", "--models", "fm", "--out", str(tmp_path / "rows.jsonl")]
+    monkeypatch.setattr(sys, "argv", ["robust.py", *given])
+    robust.main()
+    assert [(str(unit.dataset), unit.key) for unit in seen] == [
+        ("runs/0/a", ["a", "fm", 0]), ("runs/b", ["b", "fm", 0]),
+        ("runs/1/a", ["a", "fm", 1]), ("runs/b", ["b", "fm", 1]),
+    ]  # fmt: skip
+
+
+def test_equal_bytes_runs_the_shares_that_the_output_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    equal, out, seen = import_module("equal_bytes"), tmp_path / "rows.jsonl", list[Any]()
+
+    def noted(measure: object, units: list[Any], *more: object) -> list[Any]:
+        seen.extend(units)
+        return []
+
+    monkeypatch.setattr(equal, "run", noted)
+    row = {"model": "fm", "seed": 0, "store": "int4", "share": 8}
+    out.write_text("".join(json.dumps({**row, "method": name}) + "\n" for name in ("elimination", "plain full")))
+    for more in ([], ["--plain"], ["--store", "int8"]):
+        given = ["runs/a", "--seeds", "2", "--models", "fm", "--shares", "8", "16", "--out", str(out), *more]
+        monkeypatch.setattr(sys, "argv", ["equal_bytes.py", *given])
+        equal.main()
+    assert [(unit.seed, unit.shares, unit.plain, unit.store) for unit in seen] == [
+        (0, (16,), False, "int4"), (1, (8, 16), False, "int4"), (0, (8, 16), True, "int4"), (1, (8, 16), True, "int4"),
+        (0, (8, 16), False, "int8"), (1, (8, 16), False, "int8"),
+    ]  # fmt: skip
 
 
 def test_units_append_their_rows_and_none_starts_after_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.equal_bytes import IMAGES, PAGES, RESULTS, Models, filled, front, full, read, short, trivial
+from evidence.equal_bytes import IMAGES, PAGES, PLAIN, RESULTS, Models, filled, front, full, plain, read, short, trivial
 
 
 @pytest.fixture
@@ -14,8 +14,9 @@ def models(tmp_path: Path) -> Models:
     lines = []
     for seed in (0, 1):
         for method, share, store, size, auc in (
-            ("full", 1, "float32", 8000, 0.8),
+            ("full", 1, "float32", 8000, 0.8), ("plain full", 1, "float32", 8000, 0.78),
             ("full", 1, "int8", 2000, 0.799), ("full", 1, "int4", 1009, 0.795),
+            ("plain uniform", 8, "int4", 1000, 0.76), ("plain uniform", 16, "int4", 500, 0.72),
             ("uniform", 8, "int8", 1000, 0.78), ("uniform", 8, "int4", 1000, 0.79),
             ("elimination", 8, "int8", 1000, 0.81), ("elimination", 8, "int4", 1000, 0.82),
             ("uniform", 16, "int8", 500, 0.7), ("uniform", 16, "int4", 500, 0.71),
@@ -23,7 +24,7 @@ def models(tmp_path: Path) -> Models:
         ):  # fmt: skip
             noise = seed / 1000 * (2 if method == "elimination" else 1)
             row = {"model": "fm", "seed": seed, "method": method, "share": share, "store": store, "bytes": size}
-            seconds = {"full": 20, "uniform": 10, "elimination": 15}[method]
+            seconds = {"full": 20, "plain full": 15, "uniform": 10, "plain uniform": 30, "elimination": 15}[method]
             lines.append(json.dumps({**row, "auc": auc + noise, "seconds": seconds}))
     path = tmp_path / "equal.jsonl"
     path.write_text("\n".join(lines) + "\n")
@@ -40,6 +41,15 @@ def test_differences_are_paired_by_seed(models: Models) -> None:
     start = "| FM | 1/8 | 2 | 0.8005 | full int4 0.7955 | 0.8210 | +0.0255 | +0.0205 | 0.00 | 0.75 | 0.012 | 0.025 |"
     assert first.startswith(start)
     assert "| 1/16 | 2 | 0.8005 | uniform int4 0.7105 | 0.7010 | -0.0095 | -0.0995 | 0.50 | 0.75 |" in second
+
+
+def test_answers_trained_plainly_have_their_own_table(models: Models) -> None:
+    del models["fm"]["plain uniform", 16, "int4"][1]
+    first, second = plain(models)[2:]
+    start = "| FM | 1/8 | 2 | 0.8005 | full int4 0.7955 | 0.8210 | +0.0255 | +0.0205 | 0.00 | 0.75 | 0.012 | 0.025 |"
+    assert first == start
+    one = "| FM | 1/16 | 1 | 0.8000 | plain uniform int4 0.7200 | 0.7000 | -0.0200 | -0.1000 | 2.00 | 0.75 | 1 | 1 |"
+    assert second == one, "one seed has no p"
 
 
 def test_the_short_table_marks_the_better(models: Models) -> None:
@@ -61,4 +71,4 @@ def test_the_page_on_disk_agrees_with_the_results() -> None:
         text = page.read_text(encoding="utf-8")
         assert "<!-- picture equal-bytes -->" in text
         images = IMAGES.relative_to(page.parent).as_posix()
-        assert filled(text, read(RESULTS), images) == text, "run: python -m evidence.equal_bytes"
+        assert filled(text, read(RESULTS, PLAIN), images) == text, "run: python -m evidence.equal_bytes"

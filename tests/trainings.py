@@ -1,12 +1,17 @@
 """Interrupts trainings, and compares them."""
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from fieldwise.core.records import Epoch
 from fieldwise.core.watcher import Watcher
+from fieldwise.models.model import CTRModel
+from fieldwise.train.retraining import Retrain, retrain
+from fieldwise.train.task import Task
 from fieldwise.train.trained import Trained
 
 
@@ -21,9 +26,20 @@ class Stop(Watcher):
             raise KeyboardInterrupt
 
 
-def numbers(trained: Trained[Any]) -> list[tuple[float | None, float, float]]:
+def numbers(trained: Trained[Any]) -> list[tuple[float | None, ...]]:
     """The figures of every epoch."""
-    return [(e.loss, e.auc, e.log_loss) for e in trained.history]
+    return [(e.loss, e.auc, e.averaged_auc, e.log_loss) for e in trained.history]
+
+
+def interrupted(task: Task, model: CTRModel, settings: Retrain, folder: Path, stop: Watcher) -> Trained[Any]:
+    """Retrains at once and with an interruption, which must end with the same bits."""
+    whole = retrain(task, model, settings)
+    with pytest.raises(KeyboardInterrupt):
+        retrain(task, model, settings, folder / "a", stop)
+    again = retrain(task, model, settings, folder / "a")
+    assert numbers(again) == numbers(whole)
+    assert same(again.model.state_dict(), whole.model.state_dict())
+    return whole
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:

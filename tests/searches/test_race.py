@@ -105,7 +105,7 @@ def test_a_preset_and_the_retraining_reach_the_entrants() -> None:
     assert isinstance(race, Race)
     assert list(race.entrants) == ["rounds", "ham", "uniform"]
     assert race.entrants["ham"]["patience"] == 3  # the paper's; the library's is 1
-    assert race.retrain == Retrain(distil=0.25, batch=2048, patience=2, schedule="constant", l2=0)
+    assert race.retrain == Retrain(distil=0.25, batch=2048, patience=2, schedule="constant", l2=0, average=0)
     paper["search"] = {"name": "race", "entrants": {"pep": {"speed": 5.0}}, "retrain": {"distil": 0.75}}
     race = RunSettings.parse(paper).search
     assert isinstance(race, Race)

@@ -1,6 +1,7 @@
 """The moving average of weights over epochs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,16 +12,23 @@ from fieldwise.core.settings import validate
 from fieldwise.data.store import Dataset
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.factory import model_class
+from fieldwise.models.model import CTRModel
 from fieldwise.pipeline.settings import RunSettings
+from fieldwise.searches.search import search
+from fieldwise.searches.uniform import Uniform
 from fieldwise.train import average
 from fieldwise.train.average import Average, before_of, check_average
 from fieldwise.train.checkpoint import weights
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
-from tests.trainings import Stop, numbers, same
+from tests.trainings import Stop, interrupted, numbers, same
 
 SETTINGS = Pretrain(batch=512, epochs=4, patience=4, learning_rate=0.01, average=0.5, harmful="keep")
+RETRAIN: dict[str, Any] = {
+    "batch": 256, "epochs": 4, "learning_rate": 0.02, "decay": {"rate": 1, "epochs": 4}, "average": 0.5,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -67,8 +75,40 @@ def test_an_interrupted_training_ends_with_the_same_bits(deep: Task, tmp_path: P
         pretrain(deep, SETTINGS, tmp_path / "a", Stop(epochs))
     again = pretrain(deep, SETTINGS, tmp_path / "a")
     assert numbers(again) == numbers(whole)
-    assert [epoch.averaged_auc for epoch in again.history] == [epoch.averaged_auc for epoch in whole.history]
     assert same(again.model.state_dict(), whole.model.state_dict())
+
+
+@pytest.fixture(scope="module")
+def small(planted: Dataset) -> tuple[Task, CTRModel]:
+    """A task with a full model, and a compact one."""
+    task = Task.of(planted, DeepFM(width=4), seed=3, device="cpu")
+    task = task.starting_from(pretrain(task, SETTINGS.model_copy(update={"epochs": 2})))
+    return task, search(task, Uniform(), "50%").model
+
+
+@pytest.mark.parametrize("schedule", ["constant", "decay"])
+@pytest.mark.parametrize("store", ["float32", "float16", "int8", "int4"])
+def test_a_retraining_returns_what_it_evaluated(small: tuple[Task, CTRModel], store: str, schedule: str) -> None:
+    task, model = small
+    found = retrain(task, model, Retrain(**RETRAIN, schedule=schedule, store=store))
+    assert {epoch.averaged_auc is None for epoch in found.history[1:]} == {False}
+    assert any(epoch.is_averaged for epoch in found.history)
+    assert evaluate(found.model, task.valid).auc == max(epoch.kept_auc for epoch in found.history)
+
+
+@pytest.mark.parametrize("store", ["float32", "int8", "int4"])
+def test_auto_averages_in_a_retraining_that_does_not_round(small: tuple[Task, CTRModel], store: str) -> None:
+    task, model = small
+    found = retrain(task, model, Retrain(**RETRAIN | {"average": "auto"}, store=store))
+    assert {epoch.averaged_auc is None for epoch in found.history[1:]} == {store == "int4"}
+
+
+@pytest.mark.parametrize("store", ["float32", "int4"])
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_an_interrupted_retraining_ends_with_the_same_bits(
+    small: tuple[Task, CTRModel], tmp_path: Path, store: str, epochs: int
+) -> None:
+    interrupted(*small, Retrain(**RETRAIN, store=store), tmp_path, Stop(epochs))
 
 
 class Own(nn.Module):
@@ -95,22 +135,26 @@ def test_infinite_entries_of_a_user_s_module_stay(planted: Dataset) -> None:
 
 def test_auto_averages_small_models(deep: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     model = deep.new_model()
-    assert before_of("auto", model) == pytest.approx(2 / 3)
-    assert before_of(0.9, model) == 0.9
+    assert before_of("auto", model, "retrain") == pytest.approx(2 / 3)
+    assert before_of("auto", model, "retrain", rounds=True) == 0
+    assert before_of(0.9, model, "retrain", rounds=True) == before_of(0.9, model, "retrain") == 0.9
     monkeypatch.setattr(average, "LARGEST", sum(weight.numel() for weight in model.parameters()) - 1)
-    assert before_of("auto", model) == 0
-    assert before_of(0.9, model) == 0.9, "as asked for"
+    assert before_of("auto", model, "retrain") == 0
+    assert before_of(0.9, model, "retrain") == 0.9, "as asked for"
 
 
 def test_what_cannot_be_averaged_is_one_line() -> None:
-    check_average("auto", True)
-    check_average(0, True)
-    with pytest.raises(SettingsError, match=r"average = 0.5 keeps a copy of all weights, and tables are sharded"):
-        check_average(0.5, True)
+    check_average("auto", True, "retrain")
+    check_average(0, True, "retrain")
+    with pytest.raises(
+        SettingsError, match=r"^\[retrain\] average = 0.5 keeps a copy of all weights, and tables are sharded"
+    ):
+        check_average(0.5, True, "retrain")
     _, problems = validate(Pretrain, {"average": 1}, "pretrain")
     assert problems == ["[pretrain] average = 1: input should be less than 1."]
-    with pytest.raises(SettingsError, match=r"average = 0\.5 keeps a copy"):
-        RunSettings.parse({
-            "run": {"budgets": ["25%"], "tables": "sharded"}, "data": {"name": "planted"}, "model": {"name": "fm"},
-            "pretrain": {"average": 0.5},
-        })  # fmt: skip
+    for stage in ("pretrain", "retrain"):
+        with pytest.raises(SettingsError, match=rf"\[{stage}\] average = 0\.5 keeps a copy"):
+            RunSettings.parse({
+                "run": {"budgets": ["25%"], "tables": "sharded"}, "data": {"name": "planted"}, "model": {"name": "fm"},
+                stage: {"average": 0.5},
+            })  # fmt: skip

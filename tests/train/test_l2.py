@@ -12,7 +12,6 @@ from fieldwise.core.automatic import AUTO
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.settings import validate
 from fieldwise.core.store import Store
-from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.model import HeadModel
@@ -28,7 +27,7 @@ from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.regularity import SoftOrthogonality
 from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
-from tests.trainings import Stop, numbers, same
+from tests.trainings import Stop, interrupted, same
 
 PLAIN = Retrain(batch=256, learning_rate=0.01, schedule="constant", epochs=2, l2=0)
 SQUARES = PLAIN.model_copy(update={"l2": 0.5})
@@ -144,10 +143,4 @@ def test_a_bad_strength_is_one_line(text: object) -> None:
 def test_an_interrupted_retraining_resumes_with_the_same_weights(
     start: Task, small: HeadModel, store: Store | None, tmp_path: Path
 ) -> None:
-    settings = SQUARES.model_copy(update={"store": store})
-    straight = retrain(start, small, settings)
-    with pytest.raises(KeyboardInterrupt):
-        retrain(start, small, settings, tmp_path, Stop(1))
-    resumed = retrain(start, small, settings, tmp_path, Watcher())
-    assert same(straight.model.state_dict(), resumed.model.state_dict())
-    assert numbers(straight) == numbers(resumed)
+    interrupted(start, small, SQUARES.model_copy(update={"store": store}), tmp_path, Stop(1))

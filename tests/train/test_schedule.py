@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from fieldwise.core.store import Store
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
 from fieldwise.models.deepfm import DeepFM
-from fieldwise.models.model import CTRModel
 from fieldwise.searches.search import search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.tables import optimizer
@@ -25,9 +23,8 @@ from fieldwise.train.harmful import without
 from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
-from fieldwise.train.trained import Trained
 from tests.memorized import memorized_task
-from tests.trainings import Stop, numbers, same
+from tests.trainings import Stop, interrupted, numbers, same
 
 DECAY = Retrain(batch=256, learning_rate=0.01, decay=Decay(rate=1, table_rate=3), patience=1)
 
@@ -50,23 +47,22 @@ def test_all_epochs_run_with_falling_rates(start: Task, monkeypatch: pytest.Monk
     model = search(start, Uniform(), "50%").model
     found = retrain(start, model, DECAY.model_copy(update={"learning_rate": 0.5}))  # too fast: the first is the best
     assert [epoch.epoch for epoch in found.history] == [0, 1, 2, 3], "no early stopping"
-    assert evaluate(found.model, start.valid).auc == max(epoch.auc for epoch in found.history), "the best is kept"
+    assert evaluate(found.model, start.valid).auc == max(epoch.kept_auc for epoch in found.history), "the best is kept"
     steps = -(-len(start.train) // 256)
     assert seen == list(range(3 * steps))
     assert Rate(0.01, 3 * steps).at(seen[-1]) < 0.01 * 0.02
 
 
-def test_rates_follow_from_the_best_epoch_of_pretraining_and_harmful_fields() -> None:
-    assert [Decay().rates(1e-3, 256, best, False) for best in (None, 0, 2, 3)] == [(8,), (8, 1), (8, 1), (8,)]
-    assert Decay().rates(1e-3, 256, 9, True) == (8, 1)
-    assert Decay(rate=3).rates(1e-3, 256, 1, True) == (3,)
+def test_rates_follow_from_the_best_epoch_of_pretraining() -> None:
+    assert [Decay().rates(1e-3, 256, best) for best in (None, 0, 2, 3)] == [(8,), (8, 1), (8, 1), (8,)]
+    assert Decay(rate=3).rates(1e-3, 256, 1) == (3,)
 
 
 def test_large_batches_have_a_higher_rate_and_a_higher_limit() -> None:
-    assert [Decay().rates(1e-3, batch, 9, False) for batch in (2, 2047, 2048, 65_536)] == [(8,), (8,), (16,), (16,)]
-    assert Decay().rates(1e-3, 2048, 1, False) == (16, 1)
-    assert Decay().rates(0.004, 2048, 9, False) == (5,)
-    assert Decay(rate=3).rates(1e-3, 2048, 9, False) == (3,)
+    assert [Decay().rates(1e-3, batch, 9) for batch in (2, 2047, 2048, 65_536)] == [(8,), (8,), (16,), (16,)]
+    assert Decay().rates(1e-3, 2048, 1) == (16, 1)
+    assert Decay().rates(0.004, 2048, 9) == (5,)
+    assert Decay(rate=3).rates(1e-3, 2048, 9) == (3,)
 
 
 def test_epochs_follow_from_pretraining_and_rounding() -> None:
@@ -77,11 +73,11 @@ def test_epochs_follow_from_pretraining_and_rounding() -> None:
 
 
 def test_auto_raises_no_rate_above_a_hundredth() -> None:
-    assert Decay().rates(1e-4, 256, 9, False) == (8,)
-    assert Decay().rates(0.004, 256, 1, False) == (2.5, 1)
-    assert Decay().rates(0.02, 256, 1, True) == (1,)
-    assert Decay().rates(0.02, 2048, 1, True) == (1,)
-    assert Decay(rate=8).rates(0.02, 256, 1, True) == (8,)
+    assert Decay().rates(1e-4, 256, 9) == (8,)
+    assert Decay().rates(0.004, 256, 1) == (2.5, 1)
+    assert Decay().rates(0.02, 256, 1) == (1,)
+    assert Decay().rates(0.02, 2048, 1) == (1,)
+    assert Decay(rate=8).rates(0.02, 256, 1) == (8,)
 
 
 @pytest.fixture
@@ -125,17 +121,6 @@ class _Notes(Watcher):
 
     def note(self, text: str) -> None:
         self.notes.append(text)
-
-
-def interrupted(task: Task, model: CTRModel, settings: Retrain, folder: Path, stop: Watcher) -> Trained[Any]:
-    """Retrains at once and with an interruption, which must end with the same bits."""
-    whole = retrain(task, model, settings)
-    with pytest.raises(KeyboardInterrupt):
-        retrain(task, model, settings, folder / "a", stop)
-    again = retrain(task, model, settings, folder / "a")
-    assert numbers(again) == numbers(whole)
-    assert same(again.model.state_dict(), whole.model.state_dict())
-    return whole
 
 
 @pytest.mark.parametrize("large", [0, 2])

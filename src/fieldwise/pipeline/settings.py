@@ -192,11 +192,12 @@ def _of_sharded(settings: RunSettings) -> list[str]:
 
 def _of_every_row(settings: RunSettings) -> list[str]:
     """Problems of what concerns every row and an optimizer or sharded tables do not support, before any work."""
-    retrain = settings.retrain
+    retrain, sharded = settings.retrain, settings.run.tables == "sharded"
     problems = [
         _problem(check_regularity, settings.pretrain),
-        _problem(check_average, settings.pretrain.average, settings.run.tables == "sharded"),
-        _problem(check_l2, retrain.l2, retrain.optimizer, settings.run.tables == "sharded"),
+        _problem(check_average, settings.pretrain.average, sharded, "pretrain"),
+        _problem(check_average, retrain.average, sharded, "retrain"),
+        _problem(check_l2, retrain.l2, retrain.optimizer, sharded),
     ]
     return [problem for problem in problems if problem]
 

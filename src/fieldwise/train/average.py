@@ -22,20 +22,21 @@ _Before = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Before = Annotated[_Before | Auto, number_or_auto(_Before)]
 
 
-def before_of(average: Before, model: nn.Module) -> float:
-    """The number for a model; refuses one where tables are split over processes."""
+def before_of(average: Before, model: nn.Module, stage: str, rounds: bool = False) -> float:
+    """The number for a model, whose tables are rounded or not; refuses one where tables are split over processes."""
     sharded = current().split_from is not None
     if average == AUTO:
-        return 0.0 if sharded or sum(weight.numel() for weight in model.parameters()) > LARGEST else BEFORE
-    check_average(average, sharded)
+        small = sum(weight.numel() for weight in model.parameters()) <= LARGEST
+        return BEFORE if small and not (rounds or sharded) else 0.0
+    check_average(average, sharded, stage)
     return average
 
 
-def check_average(average: Before, sharded: bool) -> None:
+def check_average(average: Before, sharded: bool, stage: str) -> None:
     """Refuse a number that sharded tables cannot use."""
     if average not in (AUTO, 0) and sharded:
         raise SettingsError(
-            f"[pretrain] average = {average} keeps a copy of all weights, and tables are sharded. Allowed: 0 or auto. "
+            f"[{stage}] average = {average} keeps a copy of all weights, and tables are sharded. Allowed: 0 or auto. "
             "Leave average out."
         )
 

@@ -37,9 +37,8 @@ class Decay(Settings):
     times those of pretraining, 0.8 times if tables are rounded, at least 2; 3 if they are not known."""
     rate: HighestRate = AUTO
     """Highest learning rate, in multiples of `learning_rate`; above 0. auto: 8, or less so that the rate is at most
-    0.01; both twice as high with batches of at least 2,048 rows; if pretraining was at its best within two epochs, or
-    left a harmful field out, and the first epoch loses more than 0.005 of validation AUC, it is trained from the start
-    again at 1."""
+    0.01; both twice as high with batches of at least 2,048 rows; if pretraining was at its best within two epochs, and
+    the first epoch loses more than 0.005 of validation AUC, it is trained from the start again at 1."""
     table_rate: float = Field(4.0, gt=0)
     """Learning rate of tables and first-order weights, in multiples of that of dense layers; above 0. Where
     first-order weights of a harmful field stayed, those of all fields have at most the rate of dense layers: at a
@@ -52,16 +51,16 @@ class Decay(Settings):
         share = ROUNDED_SHARE if rounds else SHARE
         return UNKNOWN_EPOCHS if pretraining is None else max(2, round(share * pretraining))
 
-    def rates(self, learning_rate: float, batch: int, best: int | None, left_out: bool) -> tuple[float, ...]:
+    def rates(self, learning_rate: float, batch: int, best: int | None) -> tuple[float, ...]:
         """The highest rate with batches of this many rows and, if it may be too high, a lower one.
 
-        It may be after a pretraining that was at its best soon (`best` is that epoch), or that left out a field.
+        It may be after a pretraining that was at its best soon; `best` is that epoch.
         """
         if self.rate != AUTO:
             return (self.rate,)
         (high, low), times = RATES, 2 if batch >= LARGE_BATCH else 1
         high = min(times * high, max(low, times * TOP / learning_rate))
-        soon = left_out or (best is not None and best <= EARLY)
+        soon = best is not None and best <= EARLY
         return (high, low) if soon and high > low else (high,)
 
 

@@ -103,7 +103,7 @@ def _pretraining(model: CTRModel, task: Task, settings: Pretrain, place: int) ->
         evaluate=lambda: evaluate(model, task.valid),
         stop=early_stop(chosen(settings.patience)),
         keep_best=True,
-        average=before_of(settings.average, model),
+        average=before_of(settings.average, model, "pretrain"),
         penalty=(lambda: regularity.penalty(model.embedding)) if where == "loss" else None,
         every_row=where == "loss",
         after_step=(lambda optimizer: apart.step(optimizer.settle)) if where == "step" else lambda _: None,

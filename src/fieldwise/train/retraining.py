@@ -22,6 +22,7 @@ from fieldwise.models.stored import StoredModel, check_store, stored
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.rounding import RoundedRows, rounding
 from fieldwise.tables.row_factored import row_factored
+from fieldwise.train.average import Before, before_of
 from fieldwise.train.decay import Decay, plain_epochs
 from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
@@ -32,7 +33,8 @@ from fieldwise.train.task import Task, check_trained
 from fieldwise.train.trained import Trained
 
 CLEAR: Final = 0.005
-"""Validation AUC that a rate may lose in its first epoch; one that is too high loses more and does not recover it."""
+"""Validation AUC that a rate may lose in its first epoch. After a pretraining that was at its best soon, a rate that is
+too high loses more and does not recover it."""
 ROUNDED_PATIENCE: Final = 2
 """Factor of the patience in a training that rounds tables: its first epochs are often worse than none."""
 
@@ -51,6 +53,9 @@ class Retrain(Training):
     """Half the squares of the weights of tables are added to a batch's summed loss, times this; 0, as in the paper,
     or more. Every row then moves in every step. auto: 0.003; 0.01 in a training that rounds tables; 0 above a
     million weights."""
+    average: Before = AUTO
+    """Weight, in [0, 1), of the epochs before in a moving average of weights over epochs, as in pretraining; 0, as in
+    the paper: no average. auto: as in pretraining, but 0 in a retraining that rounds tables."""
     store: StoreText | None = None
     """Stored type of tables and first-order weights: float32, float16, int8, int4, 'int8 row' or 'int4 row'. By default
     that of a budget in bytes, else float32. Evaluations and early stopping look at the stored model."""
@@ -109,9 +114,7 @@ class Retraining:
         task, settings = self.task, self.settings
         if settings.schedule == "constant":
             return model, self.train(model, 1.0, folder), 0.0
-        high, *lower = settings.decay.rates(
-            settings.learning_rate, chosen(settings.batch), task.start_best, bool(task.left_out)
-        )
+        high, *lower = settings.decay.rates(settings.learning_rate, chosen(settings.batch), task.start_best)
         if not lower:
             return model, self.train(model, high, folder), 0.0
         (low,) = lower
@@ -180,6 +183,7 @@ class Retraining:
             evaluate=lambda: evaluate(_in(store, small), task.valid),
             stop=enough if decays else early_stop(chosen(settings.patience)),
             keep_best=True,
+            average=before_of(settings.average, small, "retrain", self.rounds),
             before_epoch=begin_rounding,
             penalty=squares,
             every_row=squares is not None,
