@@ -6,6 +6,7 @@ from fieldwise.core.registry import resolve
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.gated import Gated
 from fieldwise.searches.search import Search
+from fieldwise.searches.trained import TrainedSearch
 
 FAST: dict[str, dict[str, Any]] = {
     "autodim": {"epochs": 2, "batch": 256, "candidates": (1, 2, 4)},
@@ -24,3 +25,7 @@ def small(name: str) -> Search:
     found = cls(**fast)
     assert isinstance(found, Search)
     return found
+
+
+TRAINED = [name for name in SEARCHES if isinstance(small(name), TrainedSearch)]
+"""Searches that train the model itself, so that retraining may start from their weights."""

@@ -24,7 +24,7 @@ from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.task import Task
-from tests.searches.small_searches import small
+from tests.searches.small_searches import TRAINED, small
 
 KEEPS_ALL = ("autodim", "mde", "optembed", "pep", "uniform", "race")
 """Searches that keep all first-order weights while there is room; the race's entrants are uniform and magnitude."""
@@ -51,7 +51,8 @@ def test_every_search_counts_what_is_stored_per_id(name: str, start_fm: Task) ->
     assert stored_bytes(stored(found.model, Store("int8"))).per_id == spent
     if name in KEEPS_ALL and name != "race":
         assert found.mask.first_order == (1,) * len(start_fm.schema)
-    assert found.summary.selected_auc == evaluate(found.model, start_fm.valid).auc
+    if name not in TRAINED:  # those: test_start.py
+        assert found.summary.selected_auc == evaluate(found.model, start_fm.valid).auc
 
 
 def test_a_search_may_drop_first_order_weights_only(start_fm: Task) -> None:

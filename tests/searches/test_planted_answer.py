@@ -45,23 +45,26 @@ def test_noise_gets_no_columns_and_the_others_beat_random_ones(tmp_path: Path) -
     assert aucs[0] > aucs[1] + 0.1
 
 
-def test_frequent_users_with_more_true_columns_get_more(tmp_path: Path) -> None:
-    """40 frequent users multiply four factors with those of items, 120 rare ones only the first."""
-    draw = np.random.default_rng(0)
-    is_frequent = draw.random(12_000) < 0.6
-    user = np.where(is_frequent, draw.integers(0, 40, 12_000), draw.integers(40, 160, 12_000))
-    item = draw.integers(0, 30, 12_000)
-    users, items = draw.standard_normal((160, 4)), draw.standard_normal((30, 4))
-    users[40:, 1:] = 0
+@pytest.mark.parametrize(("frequent", "place"), [(20, 0), (70, 1)], ids=["at 0.1", "at 0.35"])
+def test_widths_drop_at_the_planted_cut(frequent: int, place: int, tmp_path: Path) -> None:
+    """The frequent ones of 200 users multiply four factors with those of items, the others only the first."""
+    draw, rows = np.random.default_rng(0), 30_000
+    tier = draw.integers(0, 3, rows)
+    user = np.choose(tier, [draw.integers(low, high, rows) for low, high in ((0, 20), (20, 70), (70, 200))])
+    item = draw.integers(0, 30, rows)
+    users, items = draw.standard_normal((200, 4)), draw.standard_normal((30, 4))
+    users[frequent:, 1:] = 0
     probability = 1 / (1 + np.exp(-1.5 * (users[user] * items[item]).sum(1)))
-    rows = pa.table({"user": user, "item": item, "click": (draw.random(12_000) < probability).astype(int)})
+    table = pa.table({"user": user, "item": item, "click": (draw.random(rows) < probability).astype(int)})
     kinds = {"user": Rule(kind="category"), "item": Rule(kind="category")}
-    data = prepare(Frame(frame=rows, label="click", fields=kinds, min_count=1, tiers=0.25), tmp_path / "data")
-    assert data.schema.cardinalities == (41, 121, 31), "the cut is that of the rows"
+    data = prepare(Frame(frame=table, label="click", fields=kinds, min_count=1), tmp_path / "data")
+    assert data.schema.cardinalities == (21, 51, 131, 31), "the cuts are those of the rows"
     task = Task.of(data, DeepFM(width=6), device="cpu")
-    full = pretrain(task, Pretrain(batch=256, epochs=6, learning_rate=0.02)).model
-    frequent, rare, _ = search(task.starting_from(full), Elimination(), Budget.columns(9)).mask.widths
-    assert frequent >= rare + 2
+    full = pretrain(task, Pretrain(batch=256, epochs=6, learning_rate=0.02, harmful="keep")).model
+    *tiers, _ = search(task.starting_from(full), Elimination(), Budget.columns(12)).mask.widths
+    drops = -np.diff(tiers)
+    assert drops[place] >= 2
+    assert drops[1 - place] <= 0
 
 
 @pytest.mark.slow

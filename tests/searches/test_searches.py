@@ -23,7 +23,7 @@ from fieldwise.searches.search import SearchResult, search
 from fieldwise.searches.uniform import Uniform
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.task import Task
-from tests.searches.small_searches import small
+from tests.searches.small_searches import TRAINED, small
 
 BUDGETS = [Budget.columns(7), Budget.parameters(1500), Budget.bytes(6000, "float16"), Budget.percent(40)]
 
@@ -51,7 +51,8 @@ def test_every_search_meets_the_budget_exactly_as_defined(name: str, budget: Bud
     if name != "rounds":  # dropped columns do not return, even if they would fit at the end
         assert not len(left) or left.min() > limit - spent
     assert result.model.layout == result.mask.layout
-    assert result.summary.selected_auc == evaluate(result.model, start.valid).auc
+    if name not in TRAINED:  # those: test_start.py
+        assert result.summary.selected_auc == evaluate(result.model, start.valid).auc
     assert torch.equal(torch.get_rng_state(), state), "the global random state is restored"
     assert all(torch.equal(before[key], t) for key, t in start.start.state_dict().items())
 

@@ -72,6 +72,7 @@ class Gated(TrainedSearch):
             budget,
             mask,
             model,
+            start=self.start_of(task),
             history=[epoch for stage in done for epoch in stage.history],
             traces=tuple(stage.trace for stage in done),
             steps=sum(stage.trace.steps for stage in done),

@@ -69,7 +69,7 @@ class Rounds(TrainedSearch):
             wider = _filled(mask, last_scores, bound, start.linear)
             mask, model = wider, widened(model, start, mask, wider)
         steps = self.epochs * (self.rounds - 1) * math.ceil(len(task.train) / chosen(self.batch))
-        return finish(task, budget, mask, model.eval(), history=history, steps=steps)
+        return finish(task, budget, mask, model.eval(), start=self.start_of(task), history=history, steps=steps)
 
     def _train(
         self, model: CTRModel, task: Task, place: int, folder: Path | None, watcher: Watcher | None

@@ -25,7 +25,7 @@ from fieldwise.train.task import Task
 
 @dataclass(frozen=True, repr=False)
 class SearchResult(Shown):
-    """The mask, the compact model with the searched weights, and the history of the search."""
+    """The mask, the compact model that retraining starts from, and the history of the search."""
 
     budget: Budget
     mask: Mask
@@ -47,7 +47,7 @@ class SearchResult(Shown):
     def view(self) -> View:
         """The mask, and the validation AUC of the selected model."""
         found = self.mask.view()
-        auc = f"validation AUC {self.summary.selected_auc:.4f} before retraining"
+        auc = f"validation AUC {self.summary.selected_auc:.4f} at the end of the search"
         title = f"SearchResult: budget {self.budget}, {auc}, {self.summary.epochs} epochs, {self.seconds:.1f} s"
         return replace(found, title=title, lines=(found.title,))
 
@@ -155,6 +155,7 @@ def finish(
     mask: Mask,
     model: CTRModel,
     *,
+    start: CTRModel | None = None,
     history: Sequence[Epoch] = (),
     seconds: float = 0.0,
     traces: tuple[Trace, ...] = (),
@@ -167,6 +168,7 @@ def finish(
 ) -> SearchResult:
     """The result of a search: `model` is the compact model, or the full model, which `mask` then slices.
 
+    Retraining starts from the kept columns of `start`, a full model, or else from those of `model`.
     `history` holds all epochs of all trainings, `seconds` the time spent outside of them. The other keywords are those
     of `SearchSummary`.
     """
@@ -183,7 +185,8 @@ def finish(
         dense=dense,
     )
     total = sum(epoch.seconds for epoch in history) + seconds
-    return SearchResult(budget, mask, small, summary, tuple(history), traces, total)
+    first = small if start is None else compact(start, mask).eval()
+    return SearchResult(budget, mask, first, summary, tuple(history), traces, total)
 
 
 def check_smallest(

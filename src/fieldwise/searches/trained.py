@@ -1,15 +1,17 @@
 """Settings of searches that train: declared once, and handed to the training loop as `Training`."""
 
 from abc import ABC
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field
 
 from fieldwise.core.automatic import AUTO
+from fieldwise.models.model import CTRModel
 from fieldwise.searches.search import Search
 from fieldwise.tables.optimizer import Method
 from fieldwise.train.plan import BatchSize, Training
 from fieldwise.train.precision import Precision
+from fieldwise.train.task import Task
 
 
 class AdamSearch(Search, ABC):
@@ -38,6 +40,13 @@ class TrainedSearch(AdamSearch, ABC):
     """As in pretraining: adam, dense-adam or rowwise-adagrad."""
     precision: Precision = "float32"
     """As in pretraining: float32, tf32 or bfloat16."""
+    start: Literal["pretrained", "searched"] = "pretrained"
+    """Weights that retraining starts from: pretrained: those of the full model, which the search did not overfit; or
+    searched, as in the paper: those that the search trained."""
+
+    def start_of(self, task: Task) -> CTRModel | None:
+        """The full model that retraining starts from, if it is not the searched one."""
+        return task.starting_model() if self.start == "pretrained" else None
 
     def training(self) -> Training:
         """The settings that the training loop reads."""
