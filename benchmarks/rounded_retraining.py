@@ -54,7 +54,7 @@ def rows(data: Dataset, name: str, seed: int, device: str, pairs: list[tuple[flo
     """Yields the float32 model, its rounding, and each training with rounding."""
     task = Task.of(data, resolve("model", MODELS, name)(), seed, device)  # type: ignore[arg-type]
     task = task.starting_from(pretrain(task))
-    small = retrain(task, search(task, HAM(), Budget(25, "bytes", share=True)).model, CONSTANT).model
+    small = retrain(task, search(task, HAM(start="searched"), Budget(25, "bytes", share=True)).model, CONSTANT).model
     assert isinstance(small, CTRModel)
     for label, model in (("float32", small), ("int4 after", stored(small, INT4))):
         found = evaluate(model, task.valid).auc, evaluate(model, data.test).auc

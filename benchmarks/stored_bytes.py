@@ -57,7 +57,7 @@ def rows_of(unit: Curve) -> list[dict[str, Any]]:
     first = pretrain(task)
     full, task = first.model, task.starting_from(first)
     rows: list[dict[str, Any]] = []
-    searches = {"uniform": Uniform(), "ham": HAM()}
+    searches = {"uniform": Uniform(), "ham": HAM(start="searched")}
 
     def add(method: str, fraction: float, store: str, found: CTRModel | StoredModel) -> None:
         sizes, test = stored_bytes(found), evaluate(found, data.test)
