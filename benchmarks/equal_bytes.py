@@ -61,6 +61,7 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
             "model": unit.model, "seed": unit.seed, "method": named(method, unit.plain), "share": share,
             "store": kind, "bytes": stored_bytes(found).per_id, "auc": evaluate(found, cases[tiers].test).auc,
             "valid": evaluate(found, cases[tiers].task.valid).auc, "seconds": round(seconds, 2),
+            "pretraining": round(first.seconds, 2),
         })  # fmt: skip
 
     for kind in KINDS:

@@ -14,6 +14,7 @@ import torch
 
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.models import layers
+from fieldwise.tables.embedding import runs
 
 ROUNDS: Final = 9
 STEPS: Final = 40
@@ -31,13 +32,17 @@ def seconds(step: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    """Prints a table: the default is padding up to `layers.PADDED` numbers per batch."""
+    """Prints a table: the default is padding up to `layers.PADDED` numbers per batch, unless few runs are skewed."""
     torch.set_num_threads(1)
     draw = random.Random(0)
-    print("| fields | rows | numbers, padded | width by width, ms | padded, ms | ratio |\n|---|---|---|---|---|---|")
-    for fields in FIELDS:
-        widths = tuple(draw.randint(0, COMMON) for _ in range(fields))
+    layouts = [tuple(draw.randint(0, COMMON) for _ in range(fields)) for fields in FIELDS]
+    layouts += [(*((1,) * many + (2,) * many) * (19 // many), COMMON) for many in (1, 4, 19)]  # one field is wide
+    print("| fields | runs | padded, per column | rows | width by width, ms | padded, ms | ratio |")
+    print("|---|---|---|---|---|---|---|")
+    for widths in layouts:
+        fields = len(widths)
         lift = layers.Lift(Layout(Schema.of(**{f"f{j}": 2 for j in range(fields)}), widths), COMMON)
+        lift._gains = True
         for rows in BATCHES:
             v, coming = torch.randn(rows, sum(widths), requires_grad=True), torch.randn(rows, fields, COMMON)
 
@@ -50,8 +55,8 @@ def main() -> None:
                     layers.PADDED = most  # type: ignore[misc]
                     best[most] = min(best[most], seconds(step))
             apart, padded = (1000 * found for found in best.values())
-            numbers = rows * fields * max(widths)
-            print(f"| {fields} | {rows:,} | {numbers:,} | {apart:.2f} | {padded:.2f} | {padded / apart:.2f} |")
+            of_layout = f"{fields} | {len(runs(widths))} | {fields * max(widths) / sum(widths):.1f}"
+            print(f"| {of_layout} | {rows:,} | {apart:.2f} | {padded:.2f} | {padded / apart:.2f} |")
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
     python benchmarks/robust.py runs/criteo runs/avazu --out runs/robust.jsonl --jobs 20 --device cuda --minutes 8
     python benchmarks/robust.py --out runs/robust.jsonl
 
-Datasets are folders of `fieldwise prepare`; `{seed}` in one stands for the seed, so that each seed has its own split.
+Datasets are folders of `fieldwise prepare`; the parent folder `{seed}` stands for the seed, so that each has its own
+split.
 A unit is a dataset, a model and a seed: it pretrains once, and every entrant retrains what its search finds at each
 fraction of the parameters. An entrant is SEARCH:SCHEDULE, whose rows have no tiers, or SEARCH:SCHEDULE:tiers; rows of
 the output name the dataset NAME and NAME-tiers. Each unit appends its rows to the output when it ends, and the same
-command skips what is there. At the end, and without datasets at once, a summary: per entrant the difference of test AUC
-to `uniform` with the constant schedule and without tiers, paired by seed; the cost is seconds of search and retraining
-over those of pretraining.
+command skips what is there; a search that refuses a budget has a row with its message. At the end, and without datasets
+at once, a summary: per entrant the difference of test AUC to `uniform` with the constant schedule and without tiers,
+paired by seed; the cost is seconds of search and retraining over those of pretraining.
 """
 
 import json
@@ -64,6 +65,7 @@ class Cell(Unit):
 def rows_of(unit: Cell) -> list[dict[str, Any]]:
     """Trains and measures a unit."""
     from fieldwise.core.budget import Budget
+    from fieldwise.core.errors import BudgetError
     from fieldwise.core.registry import resolve
     from fieldwise.searches import SEARCHES
     from fieldwise.searches.search import search
@@ -73,8 +75,7 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
 
     (first, cases), rows = unit.cases(Pretrain(**unit.pretraining)), list[dict[str, Any]]()
 
-    def add(entrant: Entrant, fraction: float, trained: Any, seconds: float, **more: object) -> None:
-        test = evaluate(trained.model, cases[entrant.tiers].test)
+    def add(entrant: Entrant, fraction: float, **more: object) -> None:
         name = unit.dataset.name + (TIERS if entrant.tiers else "")
         rows.append(
             {
@@ -82,25 +83,35 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
                 "method": entrant.method,
                 "fraction": fraction,
                 "schedule": entrant.schedule,
-                "auc": test.auc,
-                "log_loss": test.log_loss,
-                "valid": [round(epoch.auc, 5) for epoch in trained.history],
-                "epochs": len(trained.history) - 1,
-                "seconds": seconds,
                 "pretraining": unit.pretraining,
                 **more,
             }
         )
 
-    add(Entrant("full", "", False), 1.0, first, first.seconds, harms=[harm.field for harm in first.harms])
+    def quality(trained: Any, entrant: Entrant, seconds: float) -> dict[str, Any]:
+        test = evaluate(trained.model, cases[entrant.tiers].test)
+        return {
+            "auc": test.auc,
+            "log_loss": test.log_loss,
+            "valid": [round(epoch.auc, 5) for epoch in trained.history],
+            "epochs": len(trained.history) - 1,
+            "seconds": seconds,
+        }
+
+    full = Entrant("full", "", False)
+    add(full, 1.0, **quality(first, full, first.seconds), harms=[harm.field for harm in first.harms])
     for fraction in unit.fractions:
         for entrant in unit.entrants:
             task = cases[entrant.tiers].task
-            found = search(task, resolve("search", SEARCHES, entrant.method)(), Budget.percent(100 * fraction))
+            try:
+                found = search(task, resolve("search", SEARCHES, entrant.method)(), Budget.percent(100 * fraction))
+            except BudgetError as error:
+                add(entrant, fraction, refused=str(error))
+                continue
             trained = retrain(task, found.model, Retrain(**SCHEDULES[entrant.schedule]))
             seconds = found.seconds + trained.seconds
             add(
-                entrant, fraction, trained, seconds, cost=seconds / first.seconds,
+                entrant, fraction, **quality(trained, entrant, seconds), cost=seconds / first.seconds,
                 search_epochs=found.summary.epochs, widths=list(found.mask.widths),
             )  # fmt: skip
     return rows
@@ -126,7 +137,7 @@ def summary(rows: Iterable[dict[str, Any]]) -> list[str]:
         lambda: defaultdict(list)
     )
     for row in rows:
-        if row["method"] != "full":
+        if row["method"] != "full" and "refused" not in row:
             data, model, _ = row["unit"]
             tiers = "tiers" if data.endswith(TIERS) else ""
             cells[data.removesuffix(TIERS), model, row["fraction"]][row["method"], row["schedule"], tiers].append(row)
@@ -156,6 +167,9 @@ def main() -> None:
     parser.add_argument("--entrants", nargs="+", default=tuple(map(Entrant.parse, ENTRANTS)), type=Entrant.parse)
     parser.add_argument("--pretrain", default={}, type=json.loads, help="settings of [pretrain], as JSON")
     given = parser.parse_args()
+    unnamed = [data.name for data in given.datasets if "{seed}" in data.name]
+    if unnamed:
+        parser.error(f"{unnamed[0]}: {{seed}} must be in a parent folder, because the last one names the dataset")
     known, units = read(given.out), list[Cell]()
     for seed, data, model in product(given.seeds, given.datasets, given.models):
         data = Path(str(data).replace("{seed}", str(seed)))

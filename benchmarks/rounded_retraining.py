@@ -29,12 +29,12 @@ from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.rounding import rounding
 from fieldwise.train.distillation import distilled
 from fieldwise.train.evaluate import evaluate
-from fieldwise.train.pretraining import pretrain
+from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.retraining import Retrain, Retraining, retrain
 from fieldwise.train.task import Task
 
 INT4 = Store("int4")
-CONSTANT = Retrain(schedule="constant")
+CONSTANT = Retrain(schedule="constant", l2=0, average=0)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Row:
 def rows(data: Dataset, name: str, seed: int, device: str, pairs: list[tuple[float, int]]) -> Iterator[Row]:
     """Yields the float32 model, its rounding, and each training with rounding."""
     task = Task.of(data, resolve("model", MODELS, name)(), seed, device)  # type: ignore[arg-type]
-    task = task.starting_from(pretrain(task))
+    task = task.starting_from(pretrain(task, Pretrain(average=0)))
     small = retrain(task, search(task, HAM(start="searched"), Budget(25, "bytes", share=True)).model, CONSTANT).model
     assert isinstance(small, CTRModel)
     for label, model in (("float32", small), ("int4 after", stored(small, INT4))):

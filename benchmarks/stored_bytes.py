@@ -49,15 +49,16 @@ def rows_of(unit: Curve) -> list[dict[str, Any]]:
     from fieldwise.searches.search import search
     from fieldwise.searches.uniform import Uniform
     from fieldwise.train.evaluate import evaluate
-    from fieldwise.train.pretraining import pretrain
+    from fieldwise.train.pretraining import Pretrain, pretrain
     from fieldwise.train.retraining import Retrain, retrain
 
     started, data = time.perf_counter(), Dataset.open(unit.dataset)
     task = unit.task(data)
-    first = pretrain(task)
+    first = pretrain(task, Pretrain(average=0))  # int4 has no averages, so float32 has none either
     full, task = first.model, task.starting_from(first)
     rows: list[dict[str, Any]] = []
     searches = {"uniform": Uniform(), "ham": HAM(start="searched")}
+    plain = Retrain(schedule=unit.schedule, average=0, l2=0 if unit.schedule == "constant" else "auto")
 
     def add(method: str, fraction: float, store: str, found: CTRModel | StoredModel) -> None:
         sizes, test = stored_bytes(found), evaluate(found, data.test)
@@ -85,7 +86,7 @@ def rows_of(unit: Curve) -> list[dict[str, Any]]:
             if fraction == 1.0 and name == "ham":
                 continue
             small = search(task, searches[name], Budget(100 * fraction, "bytes", share=True)).model
-            trained = retrain(task, small, Retrain(schedule=unit.schedule)).model
+            trained = retrain(task, small, plain).model
             assert isinstance(trained, CTRModel)
             for kind in KINDS:
                 if fraction * BITS[kind] / 32 < LEAST:
@@ -96,7 +97,7 @@ def rows_of(unit: Curve) -> list[dict[str, Any]]:
                         name,
                         fraction,
                         kind,
-                        retrain(task, small, Retrain(schedule=unit.schedule, store=Store(kind))).model,
+                        retrain(task, small, plain.model_copy(update={"store": Store(kind)})).model,
                     )
                 else:
                     add(name, fraction, kind, trained if kind == "float32" else stored(trained, Store(kind)))

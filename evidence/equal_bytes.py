@@ -117,9 +117,7 @@ def _cost(found: Found, entrant: Entrant) -> float:
     """Returns the time of search and retraining over that of pretraining; 0 for the full model."""
     if entrant[0] == "full":
         return 0.0
-    full = "plain full" if entrant[0] == PLAIN_UNIFORM else "full"
-    first, own = found[full, 1, "float32"], found[entrant]
-    return fmean(own[seed]["seconds"] / first[seed]["seconds"] for seed in sorted(own.keys() & first.keys()))
+    return fmean(row["seconds"] / row["pretraining"] for row in found[entrant].values())
 
 
 def _mean(rows: dict[int, dict[str, Any]], name: str) -> float:

@@ -1,7 +1,7 @@
 """Writes the tables of searches over several datasets: `python -m evidence.robust`.
 
-Reads what `benchmarks/robust.py` wrote to `benchmarks/results/robust.jsonl`, and for the table of all searches, which
-was measured earlier, to `robust-searches.jsonl`; writes `docs/results/robust.md`.
+Reads what `benchmarks/robust.py` wrote to `benchmarks/results/robust.jsonl` and, of the other searches, to
+`robust-searches.jsonl`; writes `docs/results/robust.md`.
 """
 
 import json
@@ -37,15 +37,17 @@ Cell = tuple[str, str, float]
 Cells = dict[Cell, dict[Entrant, dict[int, dict[str, Any]]]]
 
 
-def read(path: Path) -> Cells:
-    """Returns the rows by cell, entrant and seed."""
+def read(*paths: Path) -> Cells:
+    """Returns the rows by cell, entrant and seed, without those of budgets that a search refused."""
     cells: Cells = defaultdict(lambda: defaultdict(dict))
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in (line for path in paths for line in path.read_text(encoding="utf-8").splitlines()):
         row = json.loads(line)
         data, model, seed = row["unit"]
-        if row["method"] != "full":
+        if row["method"] != "full" and "refused" not in row:
             entrant = row["method"], row["schedule"], "tiers" if data.endswith(TIERS) else ""
-            cells[data.removesuffix(TIERS), model, row["fraction"]][entrant][seed] = row
+            seeds = cells[data.removesuffix(TIERS), model, row["fraction"]][entrant]
+            assert seed not in seeds, f"two rows of {entrant}, {row['unit']}, {row['fraction']}"
+            seeds[seed] = row
     return cells
 
 
@@ -128,24 +130,27 @@ def grid(cells: Cells) -> list[str]:
 
 
 def searches(cells: Cells) -> list[str]:
-    """Tabulates every search on rows with tiers and `uniform` in the cells that all of them have, best first."""
-    entrants = {entrant for cell in cells.values() for entrant in cell if entrant[2]}
-    shared = {cell: found for cell, found in cells.items() if entrants <= found.keys()}
+    """Tabulates the other searches on rows with tiers in the cells that each has, and what they compete with."""
+    others = {entrant for found in cells.values() for entrant in found if entrant[2] and entrant != DEFAULT}
+    shared = [found for found in cells.values() if others & found.keys()]
     body = []
-    for entrant in (*entrants, BASELINE, SAME):
+    for entrant in (*others, DEFAULT, SAME, BASELINE):
+        own = [found for found in shared if entrant in found]
         above, beyond = (
-            [fmean(gaps) for found in shared.values() if (gaps := differences(found, entrant, other))]
+            [fmean(gaps) for found in own if (gaps := differences(found, entrant, other))]
             for other in (BASELINE, DEFAULT)
         )
-        costs = [row["cost"] for found in shared.values() for row in found[entrant].values()]
+        seeds = sorted({len(found[entrant]) for found in own})
+        costs = [row["cost"] for found in own for row in found[entrant].values()]
         body.append((
-            fmean(above), _named(entrant), f"{fmean(above):+.4f}", f"{sum(gap > 0 for gap in above)} of {len(above)}",
-            f"{min(above):+.4f}", f"{fmean(beyond):+.4f}", f"{sum(gap > 0 for gap in beyond)} of {len(beyond)}",
+            fmean(beyond), _named(entrant), " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1])))),
+            f"{fmean(beyond):+.4f}", f"{sum(gap > 0 for gap in beyond)} of {len(beyond)}",
+            f"{fmean(above):+.4f}", f"{sum(gap > 0 for gap in above)} of {len(above)}", f"{min(above):+.4f}",
             f"{fmean(costs):.2f}",
         ))  # fmt: skip
     heads = (
-        "search", "difference to uniform", "cells above uniform", "worst cell", "difference to the default",
-        "cells above the default", "cost after pretraining",
+        "search", "seeds", "difference to the default", "cells above the default", "difference to uniform",
+        "cells above uniform", "worst cell", "cost after pretraining",
     )  # fmt: skip
     return markdown_table(heads, [row[1:] for row in sorted(body, reverse=True)])
 
@@ -158,7 +163,7 @@ TABLES: Final[dict[str, Callable[[Cells], list[str]]]] = {
 
 
 def filled(text: str, cells: Cells, others: Cells) -> str:
-    """Returns the text of the page with its tables made anew; `others` has the cells of all searches."""
+    """Returns the text of the page with new tables; `others` has the cells of all searches."""
     tables = {f"robust-{name}": make(cells) for name, make in TABLES.items()}
     return with_tables(text, {**tables, "robust-searches": searches(others)}.__getitem__)
 
@@ -174,7 +179,7 @@ def _named(entrant: Entrant) -> str:
 
 def main() -> None:
     """Writes the page."""
-    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), read(RESULTS), read(SEARCHES)))
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), read(RESULTS), read(RESULTS, SEARCHES)))
 
 
 if __name__ == "__main__":

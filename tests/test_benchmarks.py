@@ -83,6 +83,7 @@ def test_robust_pairs_by_seed_and_averages_over_cells(monkeypatch: pytest.Monkey
     rows += [row("a", seed, "ham", "decay", 0.71 + seed / 100) for seed in (0, 1, 2)]  # seed 2 has no partner
     rows += [row("b", 0, "uniform", "constant", 0.6), row("b", 0, "ham", "decay", 0.59)]
     rows += [row("b-tiers", 0, "ham", "decay", 0.62)]
+    rows += [{"unit": ["b", "fm", 0], "method": "mde", "schedule": "decay", "fraction": 0.25, "refused": "too small"}]
     found = robust.summary([*rows, {**row("a", 0, "full", "", 0.9), "fraction": 1.0}])
     assert found == [
         "ham, decay: +0.0000, above in 1 of 2 cells, worst -0.0100, cost 0.50 trainings",
@@ -117,6 +118,25 @@ def test_cases_without_and_with_tiers_start_from_one_model(tmp_path: Path, monke
         resumable.Unit(tmp_path / "plain", "fm", 0, "cpu").cases()
 
 
+def test_robust_tells_refused_budgets_from_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    robust = import_module("robust")
+    rows = pa.table({
+        "user": [f"u{i % 300}" for i in range(3000)], "page": [f"p{i % 11}" for i in range(3000)],
+        "click": [int(i % 7 < 3) for i in range(3000)],
+    })  # fmt: skip
+    prepare(Frame(frame=rows, label="click", min_count=1), out=tmp_path / "data")
+    entrants = tuple(robust.Entrant.parse(text) for text in ("mde:decay:tiers", "magnitude:decay:tiers"))
+    unit = robust.Cell(tmp_path / "data", "fm", 0, "cpu", (0.25, 0.03), entrants, {"epochs": 1, "harmful": "keep"})
+    _, *found = robust.rows_of(unit)
+    assert [(row["method"], row["fraction"]) for row in found if "refused" in row] == [("mde", 0.03)]
+    assert [(row["method"], row["fraction"]) for row in found if 0 < row.get("auc", 0) < 1] == [
+        ("mde", 0.25), ("magnitude", 0.25), ("magnitude", 0.03),
+    ]  # fmt: skip
+    assert "too small for mde" in found[2]["refused"]
+    assert robust.missing(found, ["data", "fm", 0], entrants, (0.25, 0.03)) == (), "neither is measured again"
+
+
 def test_robust_runs_the_entrants_that_the_output_lacks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +154,9 @@ def test_robust_runs_the_entrants_that_the_output_lacks(
         assert f"got '{text}', allowed: SEARCH:constant|decay" in capsys.readouterr().err
 
 
-def test_robust_takes_another_split_for_each_seed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_robust_takes_another_split_for_each_seed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     robust, seen = import_module("robust"), list[Any]()
 
@@ -150,6 +172,10 @@ def test_robust_takes_another_split_for_each_seed(monkeypatch: pytest.MonkeyPatc
         ("runs/0/a", ["a", "fm", 0]), ("runs/b", ["b", "fm", 0]),
         ("runs/1/a", ["a", "fm", 1]), ("runs/b", ["b", "fm", 1]),
     ]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["robust.py", "runs/a-{seed}", *given])
+    with pytest.raises(SystemExit):
+        robust.main()
+    assert "a-{seed}: {seed} must be in a parent folder" in capsys.readouterr().err
 
 
 def test_equal_bytes_runs_the_shares_that_the_output_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

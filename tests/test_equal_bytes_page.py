@@ -25,7 +25,8 @@ def models(tmp_path: Path) -> Models:
             noise = seed / 1000 * (2 if method == "elimination" else 1)
             row = {"model": "fm", "seed": seed, "method": method, "share": share, "store": store, "bytes": size}
             seconds = {"full": 20, "plain full": 15, "uniform": 10, "plain uniform": 30, "elimination": 15}[method]
-            lines.append(json.dumps({**row, "auc": auc + noise, "seconds": seconds}))
+            pretraining = 15 if method.startswith("plain") else 20
+            lines.append(json.dumps({**row, "auc": auc + noise, "seconds": seconds, "pretraining": pretraining}))
     path = tmp_path / "equal.jsonl"
     path.write_text("\n".join(lines) + "\n")
     return read(path)

@@ -13,6 +13,7 @@ import torch
 import fieldwise as fw
 from fieldwise.core.errors import FieldwiseError, SettingsError
 from fieldwise.core.registry import resolve
+from fieldwise.models.compact import compact
 from fieldwise.pipeline.settings import RunSettings
 from fieldwise.searches import SEARCHES
 from tests.command_line import cli
@@ -55,6 +56,10 @@ def test_every_search_works_or_says_why_not(name: str, trained: fw.Task) -> None
     found = fw.search(trained, search, "25%")
     assert found.mask.params <= trained.layout.params // 4
     assert found.model.layout == found.mask.layout
+    assert trained.start is not None
+    wanted, weights = compact(trained.start, found.mask).state_dict(), found.model.state_dict()
+    same = all(torch.equal(weights[key], wanted[key]) for key in wanted)
+    assert same == (name != "mde"), "slices of the pretrained model, unless the weights are new"
     small = fw.retrain(trained, found.model, fw.Retrain(epochs=1)).model
     assert small.size().embedding == found.mask.params
 

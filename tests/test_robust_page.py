@@ -66,20 +66,24 @@ def test_every_cell_of_the_default_is_shown(rows: Path) -> None:
 def test_the_page_on_disk_agrees_with_the_results() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert "<!-- table robust-grid -->" in text
-    assert filled(text, read(RESULTS), read(SEARCHES)) == text, "run: python -m evidence.robust"
+    assert filled(text, read(RESULTS), read(RESULTS, SEARCHES)) == text, "run: python -m evidence.robust"
 
 
-def test_searches_are_compared_in_cells_that_all_have(rows: Path) -> None:
-    with rows.open("a") as file:
-        for seed in (0, 1):
-            unit = ["a-tiers", "fm", seed]
-            row = {"unit": unit, "method": "ham", "schedule": "decay", "fraction": 0.125, "auc": 0.703, "cost": 0.8}
-            file.write(json.dumps(row) + "\n")
-            row |= {"unit": ["a", "fm", seed], "method": "uniform", "auc": 0.69 + seed / 100, "cost": 0.3}
-            file.write(json.dumps(row) + "\n")
-    assert searches(read(rows))[2:] == [
-        "| **elimination, decay, tiers** (default) | +0.0150 | 1 of 1 | +0.0150 | +0.0000 | 0 of 1 | 0.50 |",
-        "| uniform, constant | +0.0000 | 0 of 1 | +0.0000 | -0.0150 | 0 of 1 | 4.33 |",
-        "| ham, decay, tiers | -0.0020 | 0 of 1 | -0.0020 | -0.0170 | 0 of 1 | 0.80 |",
-        "| uniform, decay | -0.0100 | 0 of 1 | -0.0100 | -0.0250 | 0 of 1 | 0.30 |",
+def test_searches_are_compared_with_the_default_in_the_cells_that_they_have(rows: Path, tmp_path: Path) -> None:
+    others = tmp_path / "others.jsonl"
+    with others.open("w") as file:
+        for data, seed, method, auc, cost in (
+            ("a-tiers", 0, "ham", 0.703, 0.8), ("a-tiers", 1, "ham", 0.703, 0.8), ("b-tiers", 1, "ham", 0.73, 0.8),
+            ("a-tiers", 0, "pep", 0.711, 4.0), ("a", 0, "uniform", 0.69, 0.3), ("a", 1, "uniform", 0.7, 0.3),
+        ):  # fmt: skip
+            row = {"unit": [data, "fm", seed], "method": method, "schedule": "decay", "fraction": 0.125}
+            file.write(json.dumps(row | {"auc": auc, "cost": cost}) + "\n")
+        refused = {"unit": ["b-tiers", "fm", 0], "method": "pep", "schedule": "decay", "fraction": 0.125}
+        file.write(json.dumps(refused | {"refused": "too small"}) + "\n")
+    assert searches(read(rows, others))[2:] == [
+        "| pep, decay, tiers | 1 | +0.0010 | 1 of 1 | +0.0110 | 1 of 1 | +0.0110 | 4.00 |",
+        "| **elimination, decay, tiers** (default) | 2 | +0.0000 | 0 of 2 | +0.0090 | 2 of 2 | +0.0030 | 0.50 |",
+        "| ham, decay, tiers | 1 to 2 | -0.0025 | 1 of 2 | +0.0090 | 1 of 2 | -0.0020 | 0.80 |",
+        "| uniform, constant | 2 to 3 | -0.0090 | 0 of 2 | +0.0000 | 0 of 2 | +0.0000 | 3.40 |",
+        "| uniform, decay | 2 | -0.0250 | 0 of 1 | -0.0100 | 0 of 1 | -0.0100 | 0.30 |",
     ]

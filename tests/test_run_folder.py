@@ -76,6 +76,21 @@ def test_a_stage_has_work_until_it_has_a_record(tmp_path: Path) -> None:
     assert cast(Titles, job.watcher).seen == [("pretrain", False), ("pretrain", True)]
 
 
+def test_settings_that_came_later_have_the_values_of_before(tmp_path: Path) -> None:
+    (tmp_path / "stage.json").write_text('{"search": {"name": "ham"}, "retrain": {"epochs": 3}, "seed": 0}')
+    old = {"search": {"name": "ham", "start": "searched"}, "retrain": {"epochs": 3, "average": 0}, "seed": 0}
+    agree(tmp_path, old)
+    with pytest.raises(
+        RunError, match=r"settings: retrain.average \(0.0 -> 'auto'\); search.start \('searched' -> 'pre"
+    ):
+        agree(
+            tmp_path,
+            {"search": {"name": "ham", "start": "pretrained"}, "retrain": {"epochs": 3, "average": "auto"}, "seed": 0},
+        )
+    (tmp_path / "stage.json").write_text('{"search": {"name": "sseds"}, "seed": 0}')
+    agree(tmp_path, {"search": {"name": "sseds"}, "seed": 0})
+
+
 def test_other_settings_and_damaged_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "stage.json").write_text('{"model": {"width": 4}, "seed": 0}')
     agree(tmp_path, {"model": {"width": 4}, "seed": 0})

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from fieldwise.data.store import Dataset, Split
 from fieldwise.models.model import Model
+from fieldwise.searches.search import SearchResult
+from fieldwise.train.evaluate import evaluate
 from fieldwise.train.task import Task
 from tests.command_line import FAST, cli
 
@@ -20,6 +22,11 @@ def in_place(words: list[list[str]]) -> tuple[int, str, str]:
 
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def of_result(result: SearchResult, task: Task) -> tuple[tuple[int, ...], float, float]:
+    """Widths, and validation AUCs of the searched weights and of the model that retraining starts from."""
+    return result.mask.widths, result.summary.selected_auc, evaluate(result.model, task.valid).auc
 
 
 def task_of(folder: Path, model: Model, rows: int = 901) -> Task:

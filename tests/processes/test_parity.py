@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -29,7 +30,7 @@ from fieldwise.train.task import Task
 from tests.memorized import SETTINGS as MEMORIZED
 from tests.memorized import memorized_task, tiered_task
 from tests.processes.many import on_ranks
-from tests.processes.parts import task_of
+from tests.processes.parts import of_result, task_of
 from tests.searches.small_searches import small
 
 Weights = dict[str, Tensor]
@@ -125,12 +126,12 @@ def test_predictions_are_those_of_one_process(planted: Dataset) -> None:
     assert all(torch.equal(found, expected) for found in on_ranks(2, logits, planted.folder))
 
 
-def searched(folder: Path, names: tuple[str, ...]) -> dict[str, tuple[tuple[int, ...], float]]:
-    """Widths and validation AUC of searches."""
+def searched(folder: Path, names: tuple[str, ...]) -> dict[str, tuple[tuple[int, ...], float, float]]:
+    """Widths and validation AUCs of searches."""
     task = task_of(folder, FM(width=4), 1200)
     task = task.starting_from(pretrain(task, Pretrain(batch=300, epochs=2, harmful="keep")).model)
     found = {name: search(task, small(name), "50%") for name in names}
-    return {name: (result.mask.widths, result.summary.selected_auc) for name, result in found.items()}
+    return {name: of_result(result, task) for name, result in found.items()}
 
 
 def test_every_search(planted: Dataset) -> None:
@@ -138,30 +139,32 @@ def test_every_search(planted: Dataset) -> None:
     single = searched(planted.folder, names)
     first, second = on_ranks(2, searched, planted.folder, names)
     assert first == second
-    for name, (widths, auc) in single.items():
+    for name, (widths, *aucs) in single.items():
         assert max(abs(a - b) for a, b in zip(first[name][0], widths, strict=True)) <= 1, name
-        assert abs(first[name][1] - auc) < 0.01, name
+        assert max(abs(a - b) for a, b in zip(first[name][1:], aucs, strict=True)) < 0.01, name
 
 
-def retrained(folder: Path, home: Path | None) -> Any:
-    """The history of a retraining that distills, rounds and decays, with a checkpoint folder."""
+def retrained(folder: Path, home: Path | None, store: str) -> Any:
+    """The history of a retraining that distills, decays, and rounds or averages, with a checkpoint folder."""
     task = task_of(folder, FM(width=4), 301)
     start = pretrain(task, Pretrain(batch=50, epochs=1)).model
     slow = Decay(rate=1, table_rate=1)  # rounding differences grow with the rate
-    settings = Retrain(batch=50, epochs=3, store="int4", decay=slow, optimizer="adam")  # rounds from the second on
+    settings = Retrain(batch=50, epochs=3, store=store, decay=slow, optimizer="adam")  # rounds from the second on
     done = retrain(task.starting_from(start), start, settings, home)
-    return [(epoch.loss, epoch.auc) for epoch in done.history]
+    return [(epoch.loss, epoch.auc, epoch.averaged_auc) for epoch in done.history]
 
 
-def test_retraining_resumes_with_another_number_of_processes(planted: Dataset, tmp_path: Path) -> None:
-    first, second = on_ranks(2, retrained, planted.folder, tmp_path / "two")
+@pytest.mark.parametrize("store", ["int4", "float32"])
+def test_retraining_resumes_with_another_number_of_processes(store: str, planted: Dataset, tmp_path: Path) -> None:
+    first, second = on_ranks(2, retrained, planted.folder, tmp_path / "two", store)
     assert first == second
-    single = retrained(planted.folder, tmp_path / "two")
+    assert (first[-1][2] is None) == (store == "int4"), "a retraining that does not round averages"
+    single = retrained(planted.folder, tmp_path / "two", store)
     assert single == first, "the checkpoint of two processes was not used"
-    expected = retrained(planted.folder, None)
+    expected = retrained(planted.folder, None, store)
     torch.testing.assert_close(
-        torch.tensor([loss for loss, _ in first[1:]]),
-        torch.tensor([loss for loss, _ in expected[1:]]),
+        torch.tensor([loss for loss, *_ in first[1:]]),
+        torch.tensor([loss for loss, *_ in expected[1:]]),
         rtol=1e-4,
         atol=0,
     )

@@ -247,6 +247,7 @@ def test_a_state_of_another_search_is_refused() -> None:
     state = Pruner(Concat(), args, HAM(), "5 columns").state_dict()
     with pytest.raises(FieldwiseError, match=r"budget \('5 columns' -> '6 columns'\)"):
         Pruner(Concat(), args, HAM(), "6 columns").load_state_dict(state)
+    Pruner(Concat(), args, HAM(start="searched"), "5 columns").load_state_dict(state)  # it keeps the loop's weights
     with pytest.raises(FieldwiseError, match="Not a pruner's state"):
         Pruner(Concat(), args).load_state_dict({})
 

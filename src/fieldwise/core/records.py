@@ -126,7 +126,8 @@ class SearchSummary(Record):
     evaluated_auc: float | None = None
     """Validation AUC of the searched model at the end of the search, before selection."""
     selected_auc: float
-    """Validation AUC of the selected columns at the end of the search, with its weights, before retraining."""
+    """Validation AUC of the selected model at the end of the search, with the weights that the search trained, if it
+    trains; before retraining."""
     raw_live: int | None = None
     """Live columns before the final selection meets the budget exactly."""
     reactivations: int = 0

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from fieldwise.core.schema import Layout
 from fieldwise.tables.embedding import runs
@@ -13,7 +12,8 @@ from fieldwise.tables.embedding import runs
 CHUNKS: Final = 16
 """Maximum number of chunks of a batch that a GPU lifts in parallel."""
 FEW_RUNS: Final = 2
-"""Up to this many runs of adjacent fields of equal width, a batch is lifted run by run."""
+"""Up to this many runs of adjacent fields of equal width, a batch is lifted run by run; also where padding would
+multiply its numbers by more than the number of runs."""
 PADDED: Final = 2**19
 """Numbers of a batch up to which a CPU lifts fields of all widths together, padded with zeros: more leave the cache."""
 
@@ -29,6 +29,7 @@ class Lift(nn.Module):
         self._layout, self._runs = layout, runs(layout.widths)
         most = max(layout.widths, default=0)
         self._padded = most * len(layout.widths)
+        self._gains = len(self._runs) > FEW_RUNS and self._padded <= len(self._runs) * layout.columns
         places = [j * most + place for j, width in enumerate(layout.widths) for place in range(width)]
         self.register_buffer("places", torch.tensor(places, dtype=torch.int64), persistent=False)
         weight = torch.empty(layout.columns, common)
@@ -42,18 +43,23 @@ class Lift(nn.Module):
         if len(self._runs) == 1:
             return self._lift(v, self.weight, *self._runs[0])
         if self._lifts_together(v):
-            each = self.get_buffer("places"), len(self._layout.widths), self._padded
-            lifted: Tensor = _Padded.apply(v, self.weight, *each)  # type: ignore[no-untyped-call]
-            return lifted
+            return self._padded_lift(v)
         sizes = [width * fields for width, fields in self._runs]
         parts = zip(v.split(sizes, 1), self.weight.split(sizes), self._runs, strict=True)
         return torch.cat([self._lift(own, weight, *run) for own, weight, run in parts], 1)  # (B, F, D)
 
     def _lifts_together(self, v: Tensor) -> bool:
-        """Whether padding saves time: a training step on a CPU in small batches spends it on calls, one per width."""
+        """Whether padding saves time: a training step on a CPU in small batches spends it on calls, one per run."""
         plain = v.device.type == "cpu" and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
         steps = self.training and torch.is_grad_enabled() and plain
-        return steps and len(self._runs) > FEW_RUNS and len(v) * self._padded <= PADDED
+        return steps and self._gains and len(v) * self._padded <= PADDED
+
+    def _padded_lift(self, v: Tensor) -> Tensor:
+        """Fields of any widths, padded with zeros to the largest, in one product."""
+        places, fields = self.get_buffer("places"), len(self._layout.widths)
+        each = v.new_zeros(len(v), self._padded).index_copy(1, places, v).unflatten(1, (fields, -1)).transpose(0, 1)
+        maps = self.weight.new_zeros(self._padded, self.weight.shape[1]).index_copy(0, places, self.weight)
+        return torch.bmm(each, maps.unflatten(0, (fields, -1))).transpose(0, 1)
 
     def maps(self, fields: list[int]) -> Tensor:
         """The maps of fields of equal width, (fields, width, D)."""
@@ -72,30 +78,6 @@ class Lift(nn.Module):
         if v.is_cuda and weight.requires_grad:
             return _in_chunks(fields_of_v, maps)
         return torch.einsum("bfw,fwd->bfd", fields_of_v, maps)
-
-
-class _Padded(torch.autograd.Function):
-    """Fields of any widths (B, S) through their maps (S, D), padded to the largest width: (B, F, D)."""
-
-    @staticmethod
-    def forward(ctx: Any, v: Tensor, weight: Tensor, places: Tensor, fields: int, padded: int) -> Tensor:
-        """One product for all fields; `places` (S,) are those of the columns among the padded ones."""
-        each = v.new_zeros(len(v), padded).index_copy_(1, places, v).unflatten(1, (fields, -1)).transpose(0, 1)
-        maps = weight.new_zeros(padded, weight.shape[1]).index_copy_(0, places, weight).unflatten(0, (fields, -1))
-        ctx.save_for_backward(each, maps, places)
-        return torch.bmm(each, maps).transpose(0, 1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        """(B, F, D) to (B, S) and (S, D)."""
-        each, maps, places = ctx.saved_tensors  # (F, B, width), (F, width, D)
-        grad, of_v, of_weight = grads[0].transpose(0, 1), None, None
-        if ctx.needs_input_grad[0]:
-            of_v = torch.bmm(grad, maps.transpose(1, 2)).transpose(0, 1).flatten(1).index_select(1, places)
-        if ctx.needs_input_grad[1]:
-            of_weight = torch.bmm(each.transpose(1, 2), grad).flatten(0, 1).index_select(0, places)
-        return of_v, of_weight, None, None, None
 
 
 def _in_chunks(v: Tensor, maps: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -27,6 +27,8 @@ from fieldwise.train.room import check_room
 from fieldwise.train.task import choose_device
 
 R = TypeVar("R", bound=Record)
+LATER: Final[dict[str, Values]] = {"search": {"start": "searched"}, "retrain": {"average": 0.0}}
+"""Settings that stage folders of earlier versions lack, with the values that those were made with."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,11 @@ def with_earlier(settings: RunSettings, out: Path) -> RunSettings:
 
 def agree(folder: Path, values: Values) -> None:
     """Refuses a stage folder that was made with other settings; the error names the keys."""
-    changed = differing(read(folder / "stage.json"), values)
+    made = read(folder / "stage.json")
+    for table, later in LATER.items():
+        if table in made and table in values:
+            made[table] |= {key: old for key, old in later.items() if key in values[table].keys() - made[table].keys()}
+    changed = differing(made, values)
     if changed:
         raise RunError(
             f"'{folder}' was made with other settings: {'; '.join(changed)}. "

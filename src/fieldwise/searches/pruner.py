@@ -23,6 +23,7 @@ from fieldwise.searches import HAM
 from fieldwise.searches.in_loop import method_of
 from fieldwise.searches.loop_methods import Loss
 from fieldwise.searches.search import Search
+from fieldwise.searches.trained import TrainedSearch
 
 FORMAT: Final = "fieldwise-pruner/1"
 
@@ -166,10 +167,12 @@ class Pruner:
         self._gating.set(*self._method.still())
 
     def _made(self) -> dict[str, Any]:
-        layout = self.tables.layout
+        layout, settings = self.tables.layout, self.search.values()
+        if isinstance(self.search, TrainedSearch):
+            del settings["start"]  # the model keeps the weights that your loop trained
         return {
             "search": type(self.search).__name__,
-            "settings": self.search.values(),
+            "settings": settings,
             "budget": str(self.budget),
             "fields": [
                 {**field, "width": width} for field, width in zip(layout.schema.to_json(), layout.widths, strict=True)

@@ -83,7 +83,7 @@ class Search(Settings, ABC):
 
 
 class Restarting(Search, ABC):
-    """A search whose paper trains the narrow model from scratch, instead of from the searched weights."""
+    """A search whose paper trains the narrow model from scratch, instead of from weights of the full model."""
 
     start: Literal["fresh", "pretrained"] = "fresh"
     """Initial weights of the narrow model: fresh (as in the papers), or pretrained: the kept columns of the full model
@@ -185,7 +185,7 @@ def finish(
         dense=dense,
     )
     total = sum(epoch.seconds for epoch in history) + seconds
-    first = small if start is None else compact(start, mask).eval()
+    first = small if start is None else compact(start, mask).to(task.torch_device).eval()
     return SearchResult(budget, mask, first, summary, tuple(history), traces, total)
 
 

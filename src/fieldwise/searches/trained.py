@@ -41,12 +41,12 @@ class TrainedSearch(AdamSearch, ABC):
     precision: Precision = "float32"
     """As in pretraining: float32, tf32 or bfloat16."""
     start: Literal["pretrained", "searched"] = "pretrained"
-    """Weights that retraining starts from: pretrained: those of the full model, which the search did not overfit; or
-    searched, as in the paper: those that the search trained."""
+    """Weights of the kept columns that retraining starts from: pretrained: the full model's; searched, as in the
+    paper: those that the search trained, which fit the validation rows better than others."""
 
     def start_of(self, task: Task) -> CTRModel | None:
         """The full model that retraining starts from, if it is not the searched one."""
-        return task.starting_model() if self.start == "pretrained" else None
+        return task.start if self.start == "pretrained" else None
 
     def training(self) -> Training:
         """The settings that the training loop reads."""

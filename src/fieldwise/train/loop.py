@@ -86,7 +86,7 @@ def _fit(
             diverged.check_tensors({name: t for name, t in state.items() if name not in buffers}, number)
             try:
                 metrics = plan.evaluate()
-                averaged = _averaged(average, model, plan) if average and number else None
+                averaged = _averaged(average, model, plan, metrics.auc) if average and number else None
             except TrainingError as error:
                 raise diverged.predicting(error, number) from error
             seconds = time.perf_counter() - started
@@ -109,9 +109,12 @@ def _fit(
         return history
 
 
-def _averaged(average: Average, model: nn.Module, plan: TrainingPlan) -> float:
-    """Add the weights after an epoch to the average; its validation AUC."""
+def _averaged(average: Average, model: nn.Module, plan: TrainingPlan, auc: float) -> float:
+    """Add the weights after an epoch, whose validation AUC is given, to the average; that of the average."""
+    is_first = not average.tensors()
     average.add(model)
+    if is_first:  # the weights themselves
+        return auc
     with average.within(model):
         return plan.evaluate().auc
 

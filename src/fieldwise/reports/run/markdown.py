@@ -51,8 +51,8 @@ def report(records: Sequence[RunRecord], baselines: BaselineRecord | None = None
         "",
         *markdown_table(SEARCH_HEADS, plain_rows(searches(records))),
         "",
-        "Validation AUC before retraining. For a hard deterministic gate the two agree; for soft or random gates the "
-        "gap shows how far the evaluated model is from the selected one.",
+        "Validation AUC at the end of the search, before retraining. For a hard deterministic gate the two agree; for "
+        "soft or random gates the gap shows how far the evaluated model is from the selected one.",
         *winners(records),
     ]
     for record in records:
