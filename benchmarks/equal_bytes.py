@@ -4,8 +4,9 @@
 
 DATASET is a folder of `fieldwise prepare`. A unit is one model and one seed. It pretrains the full model, stores it in
 every type, and retrains `uniform` on rows without tiers and what the default search finds on rows with tiers, at each
-share of the full float32 bytes in one stored type. With `--plain` it retrains `uniform` only, and plainly. Each unit
-appends its rows to the output when it ends, and the same command skips the shares that are there.
+share of the full float32 bytes in one stored type; where the default mixes int4 and int8, `uniform` has int4. With
+`--plain` it retrains `uniform` only, and plainly. Each unit appends its rows to the output when it ends, and the same
+command skips the shares that are there.
 """
 
 import time
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from resumable import Unit, options, read, run
 
 if TYPE_CHECKING:
+    from fieldwise.core.budget import Mixed
     from fieldwise.core.store import Kind
 
 MODELS: Final = ("autoint", "fm", "deepfm", "dcnv2")  # the slowest first
@@ -28,7 +30,7 @@ SHARES: Final = (8, 16, 32, 64)
 class Cell(Unit):
     """One model, one seed and one stored type."""
 
-    store: "Kind"
+    store: "Kind | Mixed"
     shares: tuple[int, ...]
     plain: bool
 
@@ -42,7 +44,7 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
     """Trains and measures a unit."""
     from fieldwise.core.budget import Budget
     from fieldwise.core.registry import resolve
-    from fieldwise.core.store import KINDS, Store
+    from fieldwise.core.store import KINDS, MIXED, Store
     from fieldwise.models.stored import stored, stored_bytes
     from fieldwise.searches import DEFAULT, SEARCHES
     from fieldwise.searches.search import search
@@ -69,22 +71,23 @@ def rows_of(unit: Cell) -> list[dict[str, Any]]:
     for share in unit.shares:
         for method, tiers in entrants:
             task = cases[tiers].task
-            most = int(Budget.bytes(1, unit.store).costs(task.layout, task.linear).sum())
-            budget = Budget.bytes(min(whole // share, most), unit.store)
+            store: Kind | Mixed = "int4" if unit.store == MIXED and method != DEFAULT else unit.store
+            most = int(Budget.bytes(1, store).costs(task.layout, task.linear).sum())
+            budget = Budget.bytes(min(whole // share, most), store)
             found = search(task, resolve("search", SEARCHES, method)(), budget)
-            trained = retrain(task, found.model, stored_for(settings, budget))
-            add(method, share, unit.store, trained.model, found.seconds + trained.seconds, tiers)
+            trained = retrain(task, found.model, stored_for(settings, budget, found.mask))
+            add(method, share, store, trained.model, found.seconds + trained.seconds, tiers)
     return [{**row, "unit": round(time.perf_counter() - started, 1)} for row in rows]
 
 
 def main() -> None:
     """Runs the missing units in parallel processes, seed by seed."""
-    from fieldwise.core.store import KINDS
+    from fieldwise.core.store import KINDS, MIXED
     from fieldwise.searches import DEFAULT
 
     parser = options(__doc__, seeds=10, models=MODELS)
     parser.add_argument("dataset", type=Path)
-    parser.add_argument("--store", default="int4", choices=KINDS)
+    parser.add_argument("--store", default=MIXED, choices=[*KINDS, MIXED])
     parser.add_argument("--shares", nargs="+", type=int, default=SHARES)
     plain_help = "uniform only: no averages of weights, no squares of tables, a constant rate until early stopping"
     parser.add_argument("--plain", action="store_true", help=plain_help)
@@ -92,7 +95,8 @@ def main() -> None:
     done = {(row["model"], row["seed"], row["store"], row["method"], row["share"]) for row in read(given.out)}
     units = []
     for seed, model in product(given.seeds, given.models):
-        last = (model, seed, given.store, named("uniform" if given.plain else DEFAULT, given.plain))
+        store = "int4" if given.plain and given.store == MIXED else given.store
+        last = (model, seed, store, named("uniform" if given.plain else DEFAULT, given.plain))
         shares = tuple(share for share in given.shares if (*last, share) not in done)
         if shares:
             units.append(Cell(given.dataset, model, seed, given.device, given.store, shares, given.plain))

@@ -187,15 +187,16 @@ def test_equal_bytes_runs_the_shares_that_the_output_lacks(monkeypatch: pytest.M
         return []
 
     monkeypatch.setattr(equal, "run", noted)
-    row = {"model": "fm", "seed": 0, "store": "int4", "share": 8}
-    out.write_text("".join(json.dumps({**row, "method": name}) + "\n" for name in ("elimination", "plain full")))
+    row = {"model": "fm", "seed": 0, "share": 8}
+    there = {"elimination": "mixed", "plain full": "int4", "plain uniform": "int4"}
+    out.write_text("".join(json.dumps({**row, "method": name, "store": store}) + "\n" for name, store in there.items()))
     for more in ([], ["--plain"], ["--store", "int8"]):
         given = ["runs/a", "--seeds", "2", "--models", "fm", "--shares", "8", "16", "--out", str(out), *more]
         monkeypatch.setattr(sys, "argv", ["equal_bytes.py", *given])
         equal.main()
     assert [(unit.seed, unit.shares, unit.plain, unit.store) for unit in seen] == [
-        (0, (16,), False, "int4"), (1, (8, 16), False, "int4"), (0, (8, 16), True, "int4"), (1, (8, 16), True, "int4"),
-        (0, (8, 16), False, "int8"), (1, (8, 16), False, "int8"),
+        (0, (16,), False, "mixed"), (1, (8, 16), False, "mixed"), (0, (16,), True, "mixed"),
+        (1, (8, 16), True, "mixed"), (0, (8, 16), False, "int8"), (1, (8, 16), False, "int8"),
     ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from safetensors import safe_open
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import BudgetError, SettingsError
+from fieldwise.core.mask import Mask
 from fieldwise.core.store import Store
 from fieldwise.data.store import Dataset
 from fieldwise.exports.folder import load
@@ -35,6 +36,8 @@ def settings(**changes: dict[str, Any]) -> RunSettings:
         "search": {"name": "ham", "batch": 512, "epochs": 2},
         "retrain": {"batch": 512, "epochs": 2},
     }
+    if "search" in changes:
+        tables["search"] = {}
     return RunSettings.parse({name: {**values, **changes.get(name, {})} for name, values in tables.items()})
 
 
@@ -57,7 +60,7 @@ def test_the_file_holds_what_the_budget_promises(finished: Path, text: str) -> N
     folder = finished / "seed-0" / "compact" / Budget.parse(text).slug
     info, budget = ModelInfo.read(folder), typed_budget(model, data.schema, Budget.parse(text))
     layout, linear = model.layout(data.schema), model.linear(data.schema)
-    assert info.store == Store(budget.kind)
+    assert info.store == budget.stored
     assert info.bytes is not None
     full = budget.full(layout, linear)
     if budget.total:
@@ -168,6 +171,57 @@ def test_the_smallest_model_has_the_fewest_bytes_not_numbers(finished: Path) -> 
     same = [r.model_copy(update={"compact_valid": records[0].compact_valid}) for r in records]
     wide = same[0].model_copy(update={"compact_bytes": same[0].full_bytes})
     assert chosen([wide, same[1]]) == [same[1]]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with tiers whose budget chooses columns, first-order weights and bits."""
+    out = tmp_path_factory.mktemp("mixed") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fieldwise.searches.precision.WEIGHT", 3000.0)  # two epochs learn too little
+        pipeline.run(
+            settings(run={"budgets": ["12% bytes auto"]}, data={"tiers": 0.25}, search={"name": "elimination"}), out
+        )
+    return out
+
+
+def test_a_run_stores_some_fields_in_int8(mixed: Path) -> None:
+    data, model = Dataset.open(mixed / "dataset"), settings().model
+    folder = mixed / "seed-0" / "compact" / "12pct-bytes-auto"
+    info = ModelInfo.read(folder)
+    mask = Mask.from_json(json.loads((mixed / "seed-0" / "search" / folder.name / "mask.json").read_text()))
+    assert any(name.endswith(":frequent") for name in mask.in_int8)
+    assert info.store == Store("int4", int8=mask.in_int8)
+    assert info.bytes is not None
+    full = Budget.parse("100% bytes").full(model.layout(data.schema), model.linear(data.schema))
+    assert info.bytes.per_id <= 0.12 * full
+    with safe_open(folder / "model.safetensors", "np") as file:
+        names = set(file.keys())
+    assert {"embedding.int4.numbers", "embedding.int4.scales"} < names
+    assert any(name.startswith("embedding.int8.table_") for name in names)
+    (record,) = open_run(mixed).records
+    assert record.store == "mixed"
+    assert evaluate(load(folder).model, data.test).auc == pytest.approx(record.compact_test.auc, abs=1e-4)
+    (report,) = mixed.glob("report*.md")
+    assert "| mixed |" in report.read_text()
+
+
+def test_commands_read_mixed_tables(mixed: Path, tmp_path: Path) -> None:
+    folder = mixed / "seed-0" / "compact" / "12pct-bytes-auto"
+    shown = cli("describe", folder)
+    assert shown.returncode == 0, shown.stderr
+    assert "tables (mixed)" in shown.stdout
+    made = cli("export", folder, "--to", "onnx", "--out", tmp_path / "model.onnx")
+    assert made.returncode == 0, made.stderr
+    full = mixed / "seed-0" / "pretrain"
+    made = cli("export", full, "--store", 'mixed ["city"]', "--out", tmp_path / "one")
+    assert made.returncode == 0, made.stderr
+    assert ModelInfo.read(tmp_path / "one").store == Store("int4", int8=("city",))
+    for wrong, says in (("mixed", "Allowed after mixed"), ('mixed ["nobody"]', "has no field 'nobody'")):
+        made = cli("export", full, "--store", wrong, "--out", tmp_path / "two")
+        assert made.returncode == 2
+        assert says in made.stderr
+        assert not (tmp_path / "two").exists()
 
 
 def test_the_page_shows_stored_bytes(finished: Path) -> None:

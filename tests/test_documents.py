@@ -113,7 +113,7 @@ def test_the_page_about_runs_names_budgets_that_parse() -> None:
         for cell in re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
         for text in re.findall(r"`(.+?)`", cell)
     ]
-    assert len(texts) == 11
+    assert len(texts) == 12
     assert {Budget.parse(text).unit for text in texts} == {"columns", "parameters", "bytes"}
 
 

@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import BudgetError
+from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.store import Store
 
 LAYOUT = Schema.of(user=50, gender=2, item=30).layout(16)  # widths 16, 2, 16
 
@@ -157,7 +159,7 @@ def test_a_model_that_fits_whole_is_refused_as_before() -> None:
         ("50% bytes auto", "float16"),
         ("25% bytes auto", "int8"),
         ("13% bytes auto", "int8"),
-        ("12.5% bytes auto", "int4"),
+        ("12.5% bytes auto", "mixed"),
         ("500 bytes auto", "int8"),
         ("3 KB float16", "float16"),
     ],
@@ -171,6 +173,25 @@ def test_a_type_is_chosen_for_a_bound(text: str, store: str) -> None:
         assert Budget.parse(str(budget)) == budget
         with pytest.raises(BudgetError, match="chooses the stored type"):
             budget.limit(layout)
+
+
+def test_a_mixed_budget_counts_int8_where_a_search_chose_it() -> None:
+    layout = Schema.of(a=50, b=31).layout(2)
+    budget = Budget.parse("100 bytes mixed")
+    assert str(budget) == "100 bytes mixed"
+    assert Budget.parse(str(budget)) == budget == Budget.bytes(100, "mixed")
+    assert budget.stored == Store("int4")
+    assert budget.costs(layout).tolist() == [29, 29, 20, 20]
+    chosen = budget.of(Mask(layout, ((0,), (0, 1)), None, (0, 1)))
+    assert chosen.stored == Store("int4", int8=("b",))
+    linear = Layout(layout.schema, (1, 1))
+    assert chosen.costs(layout, linear).tolist() == [29, 29, 35, 35, 29, 35]
+    assert chosen.full(layout) == 4 * 2 * 81  # a percentage is of float32
+
+
+def test_mixed_types_with_dense_layers_are_refused() -> None:
+    with pytest.raises(BudgetError, match="'mixed' does not count dense layers"):
+        Budget.parse("100 KB mixed total")
 
 
 def test_a_type_is_chosen_with_dense_layers_counted() -> None:

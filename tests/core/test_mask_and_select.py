@@ -203,3 +203,27 @@ def test_a_further_condition_is_met_with_the_most_columns() -> None:
     mask = select(scores, FULL, budget)
     assert mask == select(scores, FULL, Budget.bytes(int(Budget.bytes(1).costs(mask.layout).sum())))
     assert mask.columns == 7
+
+
+def test_masks_say_which_fields_are_in_int8() -> None:
+    full = Schema.of(a=9, b=4, c=5).layout(2)
+    mask = Mask(full, ((0, 1), (), (1,)), (0, 0, 1)).storing(("a", "b", "c"))
+    assert mask.int8 == (1, 0, 1)  # b keeps nothing
+    assert mask.in_int8 == ("a", "c")
+    assert Mask.from_json(json.loads(json.dumps(mask.to_json()))) == mask
+    assert mask.on(full) == mask
+    assert mask.then(Mask.of(mask.layout, [0, 1, 1])).int8 == (1, 0, 1)
+    assert Mask.all(full).in_int8 == ()
+    for wrong in ((1, 0), (2, 0, 0)):
+        with pytest.raises(MaskError, match="Allowed: 0 or 1 for each field"):
+            replace(mask, int8=wrong)
+
+
+def test_a_selection_counts_fields_in_int8() -> None:
+    layout = Schema.of(a=10, b=10).layout(3)  # a column takes 9 bytes in int4, 14 in int8
+    scores = np.array([6.0, 4, 2, 5, 3, 1])
+    budget = replace(Budget.bytes(37, "mixed"), int8=("a",))
+    found = select(scores, layout, budget)
+    assert found.kept == ((0, 1), (0,))
+    assert found.int8 == (1, 0)
+    assert select(scores, layout, Budget.bytes(37, "mixed")).kept == ((0, 1), (0, 1))

@@ -29,7 +29,7 @@ from tests.exports.cases import Case, shaken
 
 TOLERANCE = 1e-5
 """Maximum difference of probabilities."""
-STORES = ["float16", "int8", "int4", "int8 row", "int4 row"]
+STORES = ["float16", "int8", "int4", "int8 row", "int4 row", "mixed"]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,10 @@ def int4_folder(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-QUICK = [("fm", "int4"), ("deepfm", "float16"), ("autoint", "int4 row"), ("dcnv2", "int8"), ("dcnv2", "int8 row")]
+QUICK = [
+    ("fm", "int4"), ("fm", "mixed"), ("deepfm", "float16"), ("autoint", "int4 row"), ("dcnv2", "int8"),
+    ("dcnv2", "int8 row"), ("dcnv2", "mixed"),
+]  # fmt: skip
 REST = [(name, store) for name in MODELS for store in STORES if (name, store) not in QUICK]
 
 
@@ -49,6 +52,8 @@ REST = [(name, store) for name in MODELS for store in STORES if (name, store) no
 def test_all_forms_agree_in_every_store(case: Case, name: str, store: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, mask = shaken(resolve("model", MODELS, name)(width=5), case.data)
+    if store == "mixed":  # every other field, whether it has columns or not
+        store = f"mixed {json.dumps(sorted(model.schema.names[::2]))}"
     assert 0 in model.layout.widths
     ids = torch.from_numpy(case.data.encoder.encode(case.rows))
     assert (ids == 0).any(), "no unseen value"
@@ -70,6 +75,12 @@ def test_all_forms_agree_in_every_store(case: Case, name: str, store: str, tmp_p
     for count in (len(case.rows), 1):
         needed = torch.from_numpy(predictor.encoder.encode(case.rows.slice(0, count)))
         np.testing.assert_allclose(program(needed).detach().numpy(), expected[:count], atol=TOLERANCE, rtol=0)
+
+
+def test_a_field_in_int8_must_be_one_of_the_model(case: Case) -> None:
+    model, _ = shaken(DeepFM(width=5), case.data)
+    with pytest.raises(SettingsError, match=r"has no field 'nobody'\. Choose from: "):
+        stored(model, Store("int4", int8=("nobody",)))
 
 
 def test_a_graph_holds_the_tables_as_stored(int4_folder: Path, tmp_path: Path) -> None:

@@ -12,11 +12,21 @@ from fieldwise.core.store import Store
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.packed import PackedEmbedding
 from fieldwise.tables.quantize import fitted_scales, packed, quantized, rounded, straight, unpacked
-from fieldwise.tables.stored import StoredEmbedding, stored_embedding
+from fieldwise.tables.stored import StoredTables, stored_embedding
 
 SCHEMA = Schema((Field("user", 51), Field("gender", 2), Field("genres", 7, 3), Field("city", 30), Field("none", 9)))
 LAYOUT = Layout(SCHEMA, (5, 2, 5, 1, 0))
-STORES = ["float32", "float16", "int8", "int4", "int8 row", "int4 row"]
+MIXED = 'mixed ["gender", "genres", "none"]'
+STORES = [
+    "float32",
+    "float16",
+    "int8",
+    "int4",
+    "int8 row",
+    "int4 row",
+    MIXED,
+    'mixed ["user", "gender", "genres", "city"]',
+]
 
 
 def embedding(layout: Layout = LAYOUT) -> FieldEmbedding:
@@ -24,7 +34,7 @@ def embedding(layout: Layout = LAYOUT) -> FieldEmbedding:
     return FieldEmbedding(layout, 0.1)
 
 
-def filled(store: str, trained: FieldEmbedding) -> StoredEmbedding | PackedEmbedding:
+def filled(store: str, trained: FieldEmbedding) -> StoredTables:
     found = stored_embedding(trained.layout, Store.parse(store))
     found.fill(trained)
     return found
@@ -87,7 +97,8 @@ def test_stored_tables_give_the_rounded_values(store: str) -> None:
             if width:
                 rounding.table(j).copy_(found.table(j))
                 apart = (found.table(j) - trained.table(j)).abs().max()
-                assert apart <= {"float32": 0, "float16": 3e-4, "int8": 4e-3, "int4": 0.15}[store.split()[0]]
+                own = Store.parse(store).of(SCHEMA.names[j])
+                assert apart <= {"float32": 0, "float16": 3e-4, "int8": 4e-3, "int4": 0.15}[own.kind]
                 assert apart > 0 or store == "float32" or len(found.table(j)) == 2  # one row that is not zero
     torch.testing.assert_close(found(ids), rounding(ids), atol=1e-6, rtol=1e-6)
 
@@ -109,7 +120,7 @@ def test_sizes_are_exact(store: str, widths: tuple[int, ...]) -> None:
     tensors = filled(store, embedding(layout)).state_dict().values()
     assert sum(t.numel() * t.element_size() for t in tensors) == how.bytes(layout)
     if how.by == "column":
-        columns = sum(how.column(SCHEMA.cardinalities[j]) * w for j, w in enumerate(widths))
+        columns = sum(how.of(f.name).column(f.cardinality) * w for f, w in zip(SCHEMA.fields, widths, strict=True))
         assert columns - layout.columns / 2 - 1 <= how.bytes(layout) <= columns
 
 
@@ -130,15 +141,31 @@ def test_numbers_beyond_float16_are_refused() -> None:
     assert filled("int8", trained).table(0)[3, 1] == pytest.approx(1e6)
 
 
-@pytest.mark.parametrize(("text", "store"), [("int8", Store("int8")), ("INT4  row", Store("int4", "row"))])
+@pytest.mark.parametrize(
+    ("text", "store"),
+    [
+        ("int8", Store("int8")),
+        ("INT4  row", Store("int4", "row")),
+        (' mixed  ["user", "a, b]", "user"]', Store("int4", int8=("a, b]", "user"))),
+    ],
+)
 def test_stores_are_written_as_text(text: str, store: Store) -> None:
     assert Store.parse(text) == store
     assert Store.parse(str(store)) == store
 
 
-@pytest.mark.parametrize("text", ["int3", "", "float16 row", "int8 field", "float32 int8", "None"])
+@pytest.mark.parametrize(
+    "text",
+    ["int3", "", "float16 row", "int8 field", "float32 int8", "None"],
+)
 def test_unknown_stores_are_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="Choose from: float32, float16, int8, int4, 'int8 row', 'int4 row'"):
+        Store.parse(text)
+
+
+@pytest.mark.parametrize("text", ["mixed", "mixed []", "mixed user", "mixed [1]", 'mixed {"user": 1}'])
+def test_mixed_tables_need_the_fields_in_int8(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"Allowed after mixed: a JSON list of the fields in int8"):
         Store.parse(text)
 
 

@@ -11,7 +11,9 @@ import torch
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
+from fieldwise.core.schema import Schema
 from fieldwise.core.store import Store
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
@@ -41,7 +43,10 @@ def small(planted: Dataset) -> tuple[Task, CTRModel]:
     return task, search(task, Uniform(), Budget.percent(50)).model
 
 
-@pytest.mark.parametrize("store", ["float16", "int8", "int4", "int4 row"])
+MIXED = Store("int4", int8=("city", "user"))
+
+
+@pytest.mark.parametrize("store", ["float16", "int8", "int4", "int4 row", str(MIXED)])
 def test_retraining_returns_what_it_evaluated(small: tuple[Task, CTRModel], store: str, tmp_path: Path) -> None:
     task, model = small
     found = retrain(task, model, Retrain(store=store, **QUICK))
@@ -83,17 +88,18 @@ def test_a_rounded_training_follows_below_8_bits(small: tuple[Task, CTRModel], m
     assert not rounds("float16", True)
 
 
-def test_rounded_rows_are_the_stored_numbers(small: tuple[Task, CTRModel]) -> None:
+@pytest.mark.parametrize("store", [Store("int4"), MIXED])
+def test_rounded_rows_are_the_stored_numbers(small: tuple[Task, CTRModel], store: Store) -> None:
     task, model = small
     model = deepcopy(model).eval()
     assert isinstance(model, HeadModel)
     ids = next(task.valid.ordered(200)).ids
     tables = [model.embedding, model.first_order]
-    with rounding([t for t in tables if t is not None], Store("int4")) as rounded:
+    with rounding([t for t in tables if t is not None], store) as rounded:
         for rows in rounded:
             rows.fit()
         for forward in (model, row_factored(model)):
-            torch.testing.assert_close(forward(ids), stored(model, Store("int4"))(ids), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(forward(ids), stored(model, store)(ids), atol=1e-5, rtol=1e-5)
         model.embedding(ids).sum().backward()
     table = model.embedding.tables[str(model.layout.widths[0])]
     assert table.grad is not None
@@ -175,6 +181,9 @@ def test_the_budget_decides_the_store() -> None:
     assert stored_for(plain, Budget.percent(25)) is plain
     assert stored_for(plain, Budget.bytes(900, "int4")).store == Store("int4")
     assert stored_for(plain, Budget.bytes(900)).store == Store()
+    mixed, mask = Budget.bytes(900, "mixed"), Mask.all(Schema.of(a=9, b=4).layout(2))
+    assert stored_for(plain, mixed, mask).store == Store("int4")
+    assert stored_for(plain, mixed, mask.storing(("b",))).store == Store("int4", int8=("b",))
     for chosen in (Store("int8"), Store("int4", "row")):
         with pytest.raises(SettingsError, match=r"budget of 900 bytes int4 counts int4. They must be equal"):
             stored_for(Retrain(store=chosen), Budget.bytes(900, "int4"))

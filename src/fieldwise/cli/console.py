@@ -55,9 +55,9 @@ def describe_model(console: Console, folder: Path) -> None:
     from fieldwise.reports import model
 
     info = ModelInfo.read(folder)
-    table(console, f"{info.model.get('name')}, tables in {info.store}", model.FIELD_HEADS, model.field_rows(info))
+    table(console, f"{info.model.get('name')}, tables in {info.store.label}", model.FIELD_HEADS, model.field_rows(info))
     sizes = folder_bytes(info, folder)
-    table(console, "Bytes", model.BYTES_HEADS, model.bytes_rows(sizes, str(info.store)))
+    table(console, "Bytes", model.BYTES_HEADS, model.bytes_rows(sizes, info.store.label))
     console.print(model.NOT_COUNTED, soft_wrap=True)
 
 

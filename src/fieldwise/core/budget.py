@@ -14,20 +14,23 @@ from fieldwise.core.automatic import AUTO, Auto
 from fieldwise.core.errors import BudgetError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
-from fieldwise.core.store import KINDS, Kind, Store
+from fieldwise.core.store import KINDS, MIXED, Kind, Store
 
 LEAST: Final[dict[Kind, float]] = {"float32": 1 / 2, "float16": 1 / 4, "int8": 1 / 8}
-"""For `auto`: the type of a bound above this fraction of the full model in float32; int4 for the others."""
+"""For `auto`: the type of a bound above this fraction of the full model in float32; mixed, or int4 with `total`, for
+the others."""
+Mixed = Literal["mixed"]
 Unit = Literal["columns", "parameters", "bytes"]
 _SCALES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _TEXT: Final = re.compile(
     r"(?P<amount>-?[\d_]*\.?\d+(?:e-?\d+)?)\s*(?P<percent>%)?\s*(?P<scale>(?:[kmg]i?)?)(?P<b>b?)"
-    r"(?:\s*(?P<unit>columns?|parameters?|params?|bytes?))?(?:\s+(?P<store>b?float\d+|int\d+|auto)(?P<row>\s+row)?)?(?:\s+(?P<total>total))?"
+    r"(?:\s*(?P<unit>columns?|parameters?|params?|bytes?))?(?:\s+(?P<store>b?float\d+|int\d+|auto|mixed)(?P<row>\s+row)?)?(?:\s+(?P<total>total))?"
     r"(?:\s+align\s+(?P<align>\d+))?",
     re.IGNORECASE,
 )
 _FORMS: Final = (
-    "28 columns, 27k parameters, 25%, 25% columns, 512 KiB, 54 KB int8, 3% bytes auto, 1 MB int8 total, 25% align 4"
+    "28 columns, 27k parameters, 25%, 25% columns, 512 KiB, 54 KB int8, 54 KB mixed, 3% bytes auto, 1 MB int8 total, "
+    "25% align 4"
 )
 
 
@@ -44,24 +47,31 @@ class Budget:
     unit: Unit = "columns"
     share: bool = False
     """Whether `amount` is a percentage of the full size."""
-    store: Kind | Auto = "float32"
-    """The stored type of each number, with one scale per column for integers; only bytes depend on it. auto: the type
-    that a run chooses for the bound (`typed`)."""
+    store: Kind | Mixed | Auto = "float32"
+    """The stored type of each number, with one scale per column for integers; only bytes depend on it. mixed: int4, and
+    int8 for the fields for which the search `elimination` finds it worth the bytes. auto: the type that a run chooses
+    for the bound (`typed`)."""
     align: int = 1
     """Widths are multiples of this; a field may also keep its full width, multiple or not."""
     total: bool = False
     """Whether bytes also count the dense layers of the compact model."""
     fits: Callable[[Mask], bool] | None = field(default=None, compare=False, repr=False)
     """A further condition on the kept columns, of a budget with `total` (`searches/total.py`)."""
+    int8: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """The fields in int8 of a mixed budget, once a search has chosen them."""
 
     def __post_init__(self) -> None:
         if self.unit not in get_args(Unit):
             raise BudgetError(f"Budget unit '{self.unit}'. Choose from: {', '.join(get_args(Unit))}.")
-        if self.store not in (*KINDS, AUTO):
-            raise BudgetError(f"Budget store '{self.store}'. Choose from: {', '.join(KINDS)}, auto.")
+        if self.store not in (*KINDS, MIXED, AUTO):
+            raise BudgetError(f"Budget store '{self.store}'. Choose from: {', '.join(KINDS)}, {MIXED}, auto.")
         if self.unit != "bytes" and (self.store != "float32" or self.total):
             what = "total" if self.total else self.store
             raise BudgetError(f"Budget of {self.unit} with '{what}'. Only bytes depend on it. Write bytes, or drop it.")
+        if self.store == MIXED and self.total:
+            raise BudgetError(
+                f"Budget of {self}: '{MIXED}' does not count dense layers. Write int4 or int8, or drop total."
+            )
         if self.align < 1:
             raise BudgetError(f"Budget align {self.align}. Allowed: 1 or more. TorchRec's sharded tables need 4.")
         top = 100 if self.share else math.inf
@@ -84,7 +94,7 @@ class Budget:
         return cls(amount, "parameters")
 
     @classmethod
-    def bytes(cls, amount: int, store: Kind | Auto = "float32", total: bool = False) -> "Budget":
+    def bytes(cls, amount: int, store: Kind | Mixed | Auto = "float32", total: bool = False) -> "Budget":
         """At most `amount` bytes of tables and first-order weights, each number stored as `store`.
 
         With `total`, dense layers count too.
@@ -118,7 +128,7 @@ class Budget:
             unit = "parameters"
         else:
             unit = "columns"
-        store = cast(Kind | Auto, (found["store"] or "float32").lower())
+        store = cast(Kind | Mixed | Auto, (found["store"] or "float32").lower())
         return cls(round(amount, 9), unit, share, store, int(found["align"] or 1), bool(found["total"]))
 
     def __repr__(self) -> str:
@@ -137,14 +147,18 @@ class Budget:
         return str(self).replace("%", "pct").replace(" ", "-")
 
     @property
-    def kind(self) -> Kind:
-        """The stored type; refuses auto, for which `typed` chooses one."""
+    def stored(self) -> Store:
+        """How tables are stored; refuses auto, for which `typed` chooses a type."""
         if self.store == AUTO:
             raise BudgetError(
                 f"Budget of {self}: only a run or a search of the library's models chooses the stored type. Write it, "
-                f"one of: {', '.join(KINDS)}."
+                f"one of: {', '.join(KINDS)}, {MIXED}."
             )
-        return self.store
+        return Store("int4", int8=self.int8) if self.store == MIXED else Store(self.store)
+
+    def of(self, mask: Mask) -> "Budget":
+        """The budget that counts the fields in int8 as the mask says."""
+        return replace(self, int8=mask.in_int8)
 
     def counted(self, linear: Layout | None) -> Layout | None:
         """The first-order weights that the budget counts: each is one more column, which a search may drop."""
@@ -157,9 +171,9 @@ class Budget:
         if self.unit == "parameters":
             return layout.rows
         first = self.counted(linear)
-        rows = layout.rows if first is None else np.concatenate([layout.rows, first.rows])
-        store = Store(self.kind)
-        return np.asarray([store.column(int(count)) for count in rows], dtype=np.int64)
+        stored, pairs = self.stored, zip(layout.schema.names, layout.schema.cardinalities, strict=True)
+        each = np.asarray([stored.of(name).column(count) for name, count in pairs], dtype=np.int64)
+        return each.take(layout.owners if first is None else np.concatenate([layout.owners, first.owners]))
 
     def full(self, layout: Layout, linear: Layout | None = None) -> int:
         """The size that a percentage is of; bytes are those of float32."""
@@ -175,8 +189,9 @@ class Budget:
             return self
         full = self.full(layout, linear) + (dense if self.total else 0)
         amount = self.amount_of(full)
-        store = next((kind for kind, least in LEAST.items() if amount > least * full), "int4")
-        return replace(self, store=cast(Kind, store))
+        smallest = "int4" if self.total else MIXED
+        store = next((kind for kind, least in LEAST.items() if amount > least * full), smallest)
+        return replace(self, store=cast(Kind | Mixed, store))
 
     def amount_of(self, full: int) -> int:
         """The bound as an integer, where the full model has this size."""

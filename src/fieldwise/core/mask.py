@@ -1,6 +1,6 @@
 """Which columns of which fields are kept."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +26,8 @@ class Mask(Shown):
     """The kept columns of each field, ascending; 0 is the first column of the field."""
     first_order: tuple[int, ...] | None = None
     """1 for each field that keeps its first-order weights, else 0; None: the search left all as they were."""
+    int8: tuple[int, ...] | None = None
+    """Under a mixed budget, 1 for each field that is stored in int8, else 0; None: the search did not choose."""
 
     def __post_init__(self) -> None:
         if len(self.kept) != len(self.full.schema):
@@ -35,6 +37,9 @@ class Mask(Shown):
         first = self.first_order
         if first is not None and (len(first) != len(self.kept) or not set(first) <= {0, 1}):
             raise MaskError(f"First-order weights kept: {list(first)[:9]}. Allowed: 0 or 1 for each field.")
+        wide = self.int8
+        if wide is not None and (len(wide) != len(self.kept) or not set(wide) <= {0, 1}):
+            raise MaskError(f"Fields in int8: {list(wide)[:9]}. Allowed: 0 or 1 for each field.")
         for name, width, kept in zip(self.full.schema.names, self.full.widths, self.kept, strict=True):
             if list(kept) != sorted(set(kept)) or (kept and not 0 <= kept[0] <= kept[-1] < width):
                 raise MaskError(f"Field '{name}' keeps {list(kept)}. Allowed: ascending columns from 0 to {width - 1}.")
@@ -85,6 +90,18 @@ class Mask(Shown):
         return None if self.first_order is None else Layout(self.full.schema, self.first_order)
 
     @property
+    def in_int8(self) -> tuple[str, ...]:
+        """Names of the fields that are stored in int8 under a mixed budget."""
+        each = zip(self.full.schema.names, self.int8 or (), strict=False)
+        return tuple(sorted(name for name, wide in each if wide))
+
+    def storing(self, int8: tuple[str, ...]) -> "Mask":
+        """The same columns, with these fields in int8; of a field that keeps nothing, nothing is stored."""
+        names, first = self.full.schema.names, self.first_order or (0,) * len(self.kept)
+        stored = [name in int8 and bool(kept or one) for name, kept, one in zip(names, self.kept, first, strict=True)]
+        return replace(self, int8=tuple(map(int, stored)))
+
+    @property
     def widths(self) -> tuple[int, ...]:
         """Number of kept columns of each field."""
         return tuple(len(kept) for kept in self.kept)
@@ -126,7 +143,7 @@ class Mask(Shown):
         values = np.zeros(self.full.columns)
         values[self.indices[inner.indices]] = 1
         first = self.first_order if inner.first_order is None else inner.first_order
-        return Mask(self.full, Mask.of(self.full, values).kept, first)
+        return Mask(self.full, Mask.of(self.full, values).kept, first, inner.int8 or self.int8)
 
     def on(self, full: Layout) -> "Mask":
         """The same columns over another layout, which may lack, or add, fields of which none are kept."""
@@ -136,14 +153,15 @@ class Mask(Shown):
                 f"The mask is for widths {self.full.widths}, got a model of widths {full.widths}. They must be "
                 "equal. Use the mask of a search on this model."
             )
-        return Mask(full, self.kept, self.first_order)
+        return Mask(full, self.kept, self.first_order, self.int8)
 
     def view(self) -> View:
         """The kept columns of each field."""
         fields = zip(self.full.schema.fields, self.full.widths, self.kept, strict=True)
         size = f"{share(self.columns, self.full.columns)} columns, {share(self.params, self.full.params)} parameters"
         rows = tuple((f.name, f"{f.cardinality:,}", width, len(kept)) for f, width, kept in fields)
-        return View(f"Mask: {size}", (), ("field", "cardinality", "width before", "width after"), rows)
+        lines = (f"in int8: {', '.join(self.in_int8)}",) if self.in_int8 else ()
+        return View(f"Mask: {size}", lines, ("field", "cardinality", "width before", "width after"), rows)
 
     def to_json(self) -> dict[str, Any]:
         """The mask as plain values, one readable entry per field."""
@@ -155,6 +173,9 @@ class Mask(Shown):
         if self.first_order is not None:
             for field, first in zip(fields, self.first_order, strict=True):
                 field["first_order"] = first
+        if self.int8 is not None:
+            for field, wide in zip(fields, self.int8, strict=True):
+                field["int8"] = wide
         return {"format": FORMAT, "columns": self.columns, "params": self.params, "fields": fields}
 
     @classmethod
@@ -170,7 +191,8 @@ class Mask(Shown):
             if full.columns > _COLUMNS:
                 raise MaskError(f"A mask over {full.columns} columns. Allowed: at most {_COLUMNS}.")
             first = tuple(f.first_order for f in fields if f.first_order is not None) or None
-            return cls(full, tuple(tuple(f.kept) for f in fields), first)
+            wide = tuple(f.int8 for f in fields if f.int8 is not None) or None
+            return cls(full, tuple(tuple(f.kept) for f in fields), first, wide)
         except ValidationError as error:
             raise MaskError(f"A damaged mask: {first_problem(error)}. Run the search again.") from error
         except DataError as error:
@@ -188,6 +210,7 @@ class _Kept(BaseModel):
     kept: list[int]
     shared: list[int] | None = None
     first_order: int | None = None
+    int8: int | None = None
 
     def field(self) -> Field:
         """The field."""

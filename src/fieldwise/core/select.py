@@ -33,7 +33,8 @@ def select(scores: ArrayLike, layout: Layout, budget: BudgetInput, linear: Layou
     chosen = _Choice(values, layout, budget, linear)
     room = budget.limit(layout, linear)
     if budget.fits is None:
-        return chosen.within(room)
+        found = chosen.within(room)
+        return found.storing(budget.int8) if budget.int8 else found
     low, high = chosen.least, int(chosen.costs.sum())
     while low < high:  # the largest cost whose mask also fits
         middle = (low + high + 1) // 2

@@ -1,5 +1,6 @@
 """How tables are stored: the type of their numbers and the scales of integers, with exact sizes in bytes."""
 
+import json
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, get_args
 
@@ -16,7 +17,9 @@ COLUMN_SCALE: Final = 4
 """Bytes of the scale of a column, a float32."""
 ROW_SCALE: Final = 2
 """Bytes of the scale of a row, a float16."""
-_FORMS: Final = f"{', '.join(KINDS)}, 'int8 row', 'int4 row'"
+MIXED: Final = "mixed"
+"""Begins the text of int4 tables of which some fields are in int8."""
+_FORMS: Final = f"{', '.join(KINDS)}, 'int8 row', 'int4 row', '{MIXED} [\"field\", ...]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,12 @@ class Store:
     kind: Kind = "float32"
     by: By = "column"
     """What shares a scale; floats have no scales."""
+    int8: tuple[str, ...] = ()
+    """Fields that are stored in int8, where the others are in int4 with one scale per column."""
 
     def __post_init__(self) -> None:
         known = self.kind in KINDS and self.by in get_args(By)
+        known = known and (not self.int8 or (self.kind == "int4" and self.by == "column"))
         if not known or (self.by == "row" and not self.is_integer):
             raise SettingsError(f"store = '{self}'. Choose from: {_FORMS}.")
 
@@ -41,17 +47,30 @@ class Store:
         """A store from text, such as "int8" or "int4 row"."""
         if isinstance(text, Store):
             return text
+        if str(text).strip().startswith(MIXED):
+            return cls("int4", int8=_fields(str(text).strip().removeprefix(MIXED)))
         kind, _, by = " ".join(str(text).lower().split()).partition(" ")
         if kind not in KINDS or by not in ("", "column", "row") or (by and not kind.startswith("int")):
             raise SettingsError(f"store = {str(text)[:80]!r}. Choose from: {_FORMS}.")
         return cls(kind, "row" if by == "row" else "column")
 
     def __str__(self) -> str:
+        if self.int8:
+            return f"{MIXED} {json.dumps(self.int8)}"
         return f"{self.kind} row" if self.by == "row" else self.kind
 
     @property
+    def label(self) -> str:
+        """The store in tables and on pages, without the names of fields."""
+        return MIXED if self.int8 else str(self)
+
+    def of(self, field: str) -> "Store":
+        """The store of one field."""
+        return Store("int8") if field in self.int8 else Store(self.kind, self.by)
+
+    @property
     def bits(self) -> int:
-        """Bits per number."""
+        """Bits per number; the smaller, if some fields are in int8."""
         return BITS[self.kind]
 
     @property
@@ -74,11 +93,36 @@ class Store:
 
     def bytes(self, layout: Layout) -> int:
         """Bytes of all tables of a layout, scales included."""
+        if self.int8:
+            return sum(store.bytes(part) for store, part in self.parts(layout))
         numbers = (layout.params * self.bits + 7) // 8
         if not self.is_integer:
             return numbers
         pairs = zip(layout.schema.cardinalities, layout.widths, strict=True)
         return numbers + sum(ROW_SCALE * c if self.scales_rows(w) else COLUMN_SCALE * w for c, w in pairs)
+
+    def parts(self, layout: Layout) -> "list[tuple[Store, Layout]]":
+        """The layout, by store: one whose other fields have no columns for each store that a field has."""
+        stores = [self.of(name) for name in layout.schema.names]
+        found = []
+        for store in dict.fromkeys(own for own, width in zip(stores, layout.widths, strict=True) if width):
+            pairs = zip(stores, layout.widths, strict=True)
+            found.append((store, Layout(layout.schema, tuple(width if own == store else 0 for own, width in pairs))))
+        return found
+
+
+def _fields(text: str) -> tuple[str, ...]:
+    """Names of fields from a JSON list, sorted."""
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise SettingsError(
+            f"store = '{MIXED}{text[:60]}'. Allowed after {MIXED}: a JSON list of the fields in int8, such as "
+            f"'{MIXED} [\"gender\"]'. A budget in bytes with '{MIXED}' or 'auto' chooses them."
+        )
+    return tuple(sorted(set(names)))
 
 
 FLOAT32: Final = Store()
@@ -88,6 +132,8 @@ StoreText = Annotated[
     Store,
     BeforeValidator(Store.parse),
     PlainSerializer(str),
-    WithJsonSchema({"type": "string", "enum": [*KINDS, "int8 row", "int4 row"]}),
+    WithJsonSchema(
+        {"type": "string", "anyOf": [{"enum": [*KINDS, "int8 row", "int4 row"]}, {"pattern": rf"^{MIXED} \[.+\]$"}]}
+    ),
 ]
 """A store as a setting: text in files, a `Store` in Python."""

@@ -26,6 +26,10 @@ class StoredModel(nn.Module):
         super().__init__()
         self.settings, self.layout, self.linear, self.store = settings, layout, linear, store
         self.schema = layout.schema
+        unknown = [name for name in store.int8 if name not in self.schema.names]
+        if unknown:
+            names = ", ".join(self.schema.names[:9])
+            raise SettingsError(f"store = '{store}': the model has no field '{unknown[0]}'. Choose from: {names}.")
         self.embedding = stored_embedding(layout, store)
         self.first_order = stored_embedding(linear, store) if linear and linear.columns else None
         self.vectors = Vectors(layout)

@@ -179,14 +179,15 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method = self._named("search", SEARCHES, self.search, DEFAULT)
         tables_budget(task.model, task.schema, budget)
         settings = self._stage("retrain", Retrain) or Retrain()
-        settings = stored_for(settings, typed_budget(task.model, task.schema, budget))
+        typed = typed_budget(task.model, task.schema, budget)
+        stored_for(settings, typed)
         watcher.begin("pretrain", done=False)
         full = pretrain(task, self._stage("pretrain", Pretrain), watcher=watcher)
         task = task.starting_from(full)
         watcher.begin(f"search {budget}", done=False)
         found = search(task, method, budget, watcher=watcher)
         watcher.begin("retrain", done=False)
-        return retrain(task, found.model, settings, watcher=watcher).model, found.mask
+        return retrain(task, found.model, stored_for(settings, typed, found.mask), watcher=watcher).model, found.mask
 
     def _stage(self, name: str, cls: type[S]) -> S | None:
         """Settings of a training, from an object or a dict."""

@@ -79,7 +79,9 @@ class SeedRun:
         if self._begin(folder, values, f"retrain {budget}, seed {self._seed}"):
             forget_peak()
             start = spread(lambda: self._searched(searched, budget))
-            settings = stored_for(job.settings.retrain, typed_budget(job.settings.model, self._data.schema, budget))
+            mask = current().from_first(lambda: Mask.from_json(read(searched / "mask.json")))
+            typed = typed_budget(job.settings.model, self._data.schema, budget)
+            settings = stored_for(job.settings.retrain, typed, mask)
             trained = retrain_model(self._start, start, settings, folder / "checkpoint", job.watcher)
             tested = self._tested(trained.model)
             whole = replace(trained, model=gathered(trained.model))
@@ -190,7 +192,7 @@ class SeedRun:
                 "torch": torch.__version__,
                 "numpy": np.__version__,
             },
-            store=str(store_of(small)),
+            store=store_of(small).label,
             full_bytes=stored_bytes(self._full),
             compact_bytes=folder_bytes(ModelInfo.read(compact), compact),
             full_stored=tested.full_stored,

@@ -17,7 +17,8 @@ They do not count vocabularies."
 def field_rows(info: ModelInfo) -> Iterator[tuple[str, str, int, str, str]]:
     """One row per field: its columns and stored bytes, scales included."""
     for field in info.fields:
-        size = _alone(field, field.width, info.store) + _alone(field, field.first_order, info.store)
+        store = info.store.of(field.name)
+        size = _alone(field, field.width, store) + _alone(field, field.first_order, store)
         yield field.name, f"{field.cardinality:,}", field.width, "yes" if field.first_order else "no", f"{size:,}"
 
 

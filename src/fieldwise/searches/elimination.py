@@ -10,6 +10,7 @@ is gone. No training: one pass over the validation rows per expansion.
 """
 
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,11 +23,13 @@ from torch.nn import functional
 from fieldwise.core.budget import Budget
 from fieldwise.core.schema import Layout
 from fieldwise.core.select import select
+from fieldwise.core.store import MIXED
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batches
 from fieldwise.models.model import CTRModel
 from fieldwise.processes.ranks import current
 from fieldwise.searches.elimination_order import NONE, Floats, Order, Places
+from fieldwise.searches.precision import fields_in_int8
 from fieldwise.searches.search import Search, SearchResult, finish
 from fieldwise.train.evaluate import ROWS
 from fieldwise.train.task import Task
@@ -59,18 +62,37 @@ class Elimination(Search):
         """Keep the columns that are eliminated last."""
         started = time.perf_counter()
         model = task.starting_model()
+        order, curvature = self._eliminated(task, model, budget)
+        if budget.store == MIXED:
+            int8 = current().from_first(partial(fields_in_int8, model, budget, order, curvature))
+            budget = replace(budget, int8=int8)
+        mask = select(order.ranks, model.layout, budget, model.linear)
+        return finish(task, budget, mask, model, seconds=time.perf_counter() - started)
+
+    def _eliminated(self, task: Task, model: CTRModel, budget: Budget) -> tuple[Order, Floats]:
+        """The order of all columns, and the curvature of each at the start, (count,)."""
         costs = budget.costs(model.layout, model.linear)
         groups = groups_of(model.layout, budget.counted(model.linear))
         enough = max(budget.limit(model.layout, model.linear), FEW * int(costs.sum()))
         # masks of few rows, or of fields that ignore each other, are no point to expand around
         stage = self.stage if len(groups) == 1 and len(task.valid) >= ROWS_PER_COLUMN * len(costs) else 0.0
         order = Order.of(costs, groups, fields_of(model.layout, len(costs)), self.ridge, self.last_column)
+        first = np.zeros(0)
         while order.left.any():
-            found = expansion(model, task.valid, len(costs), groups, order.masks)
+            gradient, curvature = expansion(model, task.valid, len(costs), groups, order.masks)
             cost = stage * order.cost
-            order = current().from_first(partial(order.eliminate, *found, cost if cost > enough else NONE))
-        mask = select(order.ranks, model.layout, budget, model.linear)
-        return finish(task, budget, mask, model, seconds=time.perf_counter() - started)
+            eliminate = partial(order.eliminate, gradient, curvature, cost if cost > enough else NONE)
+            order = current().from_first(eliminate)
+            first = first if len(first) else _diagonal(curvature, groups)
+        return order, first
+
+
+def _diagonal(curvature: list[Floats], groups: list[Places]) -> Floats:
+    """The curvature of every column alone, (count,)."""
+    found = np.zeros(sum(map(len, groups)))
+    for square, places in zip(curvature, groups, strict=True):
+        found[places] = square.diagonal()
+    return found
 
 
 def groups_of(layout: Layout, linear: Layout | None = None) -> list[Places]:

@@ -31,6 +31,8 @@ class Order:
     """At the minimum of the last expansion; 0 for eliminated columns."""
     ranks: Floats
     """0 for the column that went first; columns that are left have no rank yet."""
+    prices: Floats
+    """Increase of the loss per cost at which each column went, with the factor of the last one; 0 if it has not."""
     dropped: int = 0
     lift: float | None = None
     """The ridge as a number, from the first expansion."""
@@ -38,7 +40,8 @@ class Order:
     @classmethod
     def of(cls, costs: Places, groups: list[Places], fields: Places, ridge: float, last: float) -> Self:
         """No column is eliminated, all masks are 1."""
-        return cls(costs, groups, fields, ridge, last, np.ones(len(costs)), np.full(len(costs), np.inf))
+        count = len(costs)
+        return cls(costs, groups, fields, ridge, last, np.ones(count), np.full(count, np.inf), np.zeros(count))
 
     @property
     def left(self) -> NDArray[np.bool_]:
@@ -61,6 +64,7 @@ class Order:
         while np.isfinite(least).any() and cost > down_to:
             chosen = int(least.argmin())
             gone = parts[chosen].drop()
+            self.prices[gone] = least[chosen]
             self.ranks[gone], self.dropped, cost = self.dropped, self.dropped + 1, cost - int(self.costs[gone])
             least[chosen] = parts[chosen].least
         self.masks = np.zeros_like(self.masks)

@@ -13,6 +13,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch, SearchSummary
 from fieldwise.core.schema import Layout
 from fieldwise.core.settings import Settings
+from fieldwise.core.store import Store
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
 from fieldwise.models.factory import Factory
@@ -38,18 +39,23 @@ class SearchResult(Shown):
 
     def __post_init__(self) -> None:
         if not self.budget.total and self.budget.fits is None:  # else `search` checks all bytes
-            cost = int(self.budget.costs(self.mask.layout, self.model.linear).sum())
+            cost = int(self.budget.of(self.mask).costs(self.mask.layout, self.model.linear).sum())
             limit = self.budget.limit(self.mask.full, self.model.settings.linear(self.mask.full.schema))
             assert cost <= limit, f"{cost} is over the budget of {self.budget}"
         assert self.mask.widths == self.budget.aligned(self.mask.full, self.mask.widths), "widths are not aligned"
         assert self.model.layout == self.mask.layout, "the model is not the one that the mask selects"
+
+    @property
+    def store(self) -> Store:
+        """How the budget stores the tables: `fw.Retrain(store=found.store)`; float32 unless it is one in bytes."""
+        return self.budget.of(self.mask).stored
 
     def view(self) -> View:
         """The mask, and the validation AUC of the selected model."""
         found = self.mask.view()
         auc = f"validation AUC {self.summary.selected_auc:.4f} at the end of the search"
         title = f"SearchResult: budget {self.budget}, {auc}, {self.summary.epochs} epochs, {self.seconds:.1f} s"
-        return replace(found, title=title, lines=(found.title,))
+        return replace(found, title=title, lines=(found.title, *found.lines))
 
 
 class Search(Settings, ABC):

@@ -43,37 +43,36 @@ def quantized(values: Tensor, scales: Tensor, top: int) -> Tensor:
     return _integers(values, scales, top).to(torch.int8)
 
 
-def rounded(values: Tensor, scales: Tensor, top: int) -> Tensor:
+def rounded(values: Tensor, scales: Tensor, top: int | Tensor) -> Tensor:
     """The values after rounding to integers and back."""
     return _integers(values, scales, top) * scales
 
 
-def _integers(values: Tensor, scales: Tensor, top: int) -> Tensor:
+def _integers(values: Tensor, scales: Tensor, top: int | Tensor) -> Tensor:
     divided = values / torch.where(scales == 0, 1.0, scales)
-    return torch.where(scales == 0, 0.0, divided.round().clamp(-top, top))
+    return torch.where(scales == 0, 0.0, divided.round().clamp(-top, top))  # type: ignore[arg-type]
 
 
 class _Straight(torch.autograd.Function):
     """Rounding whose gradient passes unchanged where values are not clipped."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, scales: Tensor, top: int) -> Tensor:
+    def forward(ctx: Any, values: Tensor, scales: Tensor, top: int | Tensor) -> Tensor:
         """Values rounded to integers and back."""
-        ctx.save_for_backward(values, scales)
-        ctx.top = top
+        ctx.save_for_backward(values, scales * (top + 0.5))
         return rounded(values, scales, top)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         """The gradient of the values; outside the range, only if a step against it moves them inside."""
-        values, scales = ctx.saved_tensors
-        grad, bound = grads[0], scales * (ctx.top + 0.5)
+        values, bound = ctx.saved_tensors
+        grad = grads[0]
         outward = (values.abs() > bound) & (values * grad < 0)
         return torch.where(outward, 0.0, grad), None, None
 
 
-def straight(values: Tensor, scales: Tensor, top: int) -> Tensor:
-    """`rounded`, with a straight-through gradient."""
+def straight(values: Tensor, scales: Tensor, top: int | Tensor) -> Tensor:
+    """`rounded`, with a straight-through gradient; `top` is one integer, or one per row."""
     found: Tensor = _Straight.apply(values, scales, top)  # type: ignore[no-untyped-call]
     return found
 

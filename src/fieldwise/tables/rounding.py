@@ -21,6 +21,11 @@ class RoundedRows:
         self.on = True
         """Whether rows are rounded; if not, they are passed on as they are."""
         self._scales: dict[int, Tensor] = {}
+        names = embedding.layout.schema.names
+        self._tops = {w: [store.of(names[j]).top for j in fields] for w, fields in embedding.groups.items()}
+        """The largest integer of each field, by width."""
+        self._top_of: dict[int, Tensor] = {}
+        """The same as tensors, of widths whose fields differ."""
         self._owners: dict[int, Tensor] = {}
         """The place of each row's field among those of its width."""
         for width, fields in embedding.groups.items():
@@ -28,13 +33,17 @@ class RoundedRows:
             counts = torch.tensor([embedding.layout.schema.cardinalities[j] for j in fields])
             self._owners[width] = torch.arange(len(fields)).repeat_interleave(counts).to(table.device)
             self._scales[width] = torch.zeros(len(fields), width, device=table.device)
+            tops = self._tops[width]
+            if len(set(tops)) > 1:
+                self._top_of[width] = torch.tensor(tops, dtype=table.dtype, device=table.device)[:, None]
 
     @torch.no_grad()
     def fit(self) -> None:
         """Fit the scales to the current tables; in place, because a captured step reads the same tensors."""
         for width, fields in self._embedding.groups.items():
             if not self._store.scales_rows(width):
-                each = [fitted_scales(self._embedding.table(j), self._store.top) for j in fields]
+                pairs = zip(fields, self._tops[width], strict=True)
+                each = [fitted_scales(self._embedding.table(j), top) for j, top in pairs]
                 self._scales[width].copy_(torch.stack(each))
 
     def __call__(self, found: Found, width: int) -> Found:
@@ -43,10 +52,10 @@ class RoundedRows:
             return found
         if self._store.scales_rows(width):
             scales = found.weights.detach().abs().amax(1, keepdim=True) / self._store.top
-        else:
-            owners = self._owners[width]
-            scales = self._scales[width][owners if found.rows is None else owners[found.rows]]
-        return replace(found, weights=straight(found.weights, scales, self._store.top))
+            return replace(found, weights=straight(found.weights, scales, self._store.top))
+        owners = self._owners[width] if found.rows is None else self._owners[width][found.rows]
+        top = self._top_of[width][owners] if width in self._top_of else self._tops[width][0]
+        return replace(found, weights=straight(found.weights, self._scales[width][owners], top))
 
 
 @contextmanager

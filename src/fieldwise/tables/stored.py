@@ -7,7 +7,7 @@ a cast or DequantizeLinear before the gather converts the whole table at load or
 from typing import Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fieldwise.core.schema import Layout
@@ -21,9 +21,55 @@ _CHUNK: Final = 2**20
 """Rows converted at a time, which bounds the memory for float32 values."""
 
 
-def stored_embedding(layout: Layout, store: Store) -> "StoredEmbedding | PackedEmbedding":
+def stored_embedding(layout: Layout, store: Store) -> "StoredTables":
     """Tables of a layout in a store, not filled."""
+    if store.int8:
+        parts = store.parts(layout)
+        if len(parts) > 1:
+            return MixedEmbedding(layout, store)
+        store = parts[0][0] if parts else Store("int4")
     return PackedEmbedding(layout, store) if store.kind == "int4" else StoredEmbedding(layout, store)
+
+
+class MixedEmbedding(nn.Module):
+    """The tables of some fields in int8, those of the others in int4: two embeddings, whose columns are put in order.
+
+    Its buffers are those of `StoredEmbedding`, as `int8.table_W`, and of `PackedEmbedding`, as `int4.numbers`.
+    """
+
+    def __init__(self, layout: Layout, store: Store) -> None:
+        super().__init__()
+        self.layout, self.store = layout, store
+        self._kinds: list[str] = []
+        self._fields: dict[int, str] = {}
+        """The part that each field with columns is in."""
+        places: list[int] = []
+        for own, part in store.parts(layout):
+            self.add_module(own.kind, stored_embedding(part, own))
+            self._kinds.append(own.kind)
+            self._fields |= {j: own.kind for j, width in enumerate(part.widths) if width}
+            places += [c for c, j in enumerate(layout.owners.tolist()) if self._fields.get(j) == own.kind]
+        order = torch.tensor(sorted(range(layout.columns), key=places.__getitem__))
+        self.register_buffer("order", order, persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The concatenated embedding (B, S) of ids (B, places)."""
+        parts = [self.get_submodule(kind)(ids) for kind in self._kinds]
+        return torch.cat(parts, 1).index_select(1, self.get_buffer("order"))
+
+    def table(self, field: int) -> Tensor:
+        """A float32 copy of the table of one field, (cardinality, width), for other libraries."""
+        return self._part(self._fields[field]).table(field)
+
+    def fill(self, trained: FieldEmbedding) -> None:
+        """Store the tables of a trained embedding of the same layout."""
+        for kind in self._kinds:
+            self._part(kind).fill(trained)
+
+    def _part(self, kind: str) -> "StoredEmbedding | PackedEmbedding":
+        found = self.get_submodule(kind)
+        assert isinstance(found, StoredEmbedding | PackedEmbedding)
+        return found
 
 
 class StoredEmbedding(FieldLookup):
@@ -84,25 +130,30 @@ class StoredEmbedding(FieldLookup):
 
     @torch.no_grad()
     def fill(self, trained: FieldEmbedding) -> None:
-        """Store the tables of a trained embedding of the same layout."""
-        for width in self.groups:
-            source = trained.tables[str(width)].detach()
-            if self.store.is_integer:
-                self._fill_integers(source, width)
-            else:
-                self.get_buffer(f"table_{width}").copy_(source)
+        """Store the tables of a trained embedding, which has at least the fields of this one."""
+        for width, fields in self.groups.items():
+            for place, j in enumerate(fields):
+                source = trained.table(j).detach()
+                if self.store.is_integer:
+                    self._fill_integers(source, width, place, self.layout.stacked_rows[j].start)
+                else:
+                    self.get_buffer(f"table_{width}")[self.layout.stacked_rows[j]] = source
         check_range(self, self.store)
 
-    def _fill_integers(self, source: Tensor, width: int) -> None:
+    def _fill_integers(self, source: Tensor, width: int, place: int, first: int) -> None:
+        """Store the table of one field, from row `first` on; `place` is its place among the fields of its width."""
         numbers, scales = self.get_buffer(f"table_{width}"), self.get_buffer(f"scales_{width}")
         by_row, top = self.store.scales_rows(width), self.store.top
-        for place, j in enumerate(self.groups[width]):
-            own = self.layout.stacked_rows[j]
-            if not by_row:
-                scales[place] = fitted_scales(source[own], top)
-            for start in range(own.start, own.stop, _CHUNK):
-                rows = slice(start, min(start + _CHUNK, own.stop))
-                if by_row:
-                    scales[rows] = fitted_scales(source[rows], top, dim=1)
-                each = scales[rows].float()[:, None] if by_row else scales[place]
-                numbers[rows] = quantized(source[rows], each, top)
+        if not by_row:
+            scales[place] = fitted_scales(source, top)
+        for start in range(0, len(source), _CHUNK):
+            values = source[start : start + _CHUNK]
+            rows = slice(first + start, first + start + len(values))
+            if by_row:
+                scales[rows] = fitted_scales(values, top, dim=1)
+            each = scales[rows].float()[:, None] if by_row else scales[place]
+            numbers[rows] = quantized(values, each, top)
+
+
+StoredTables = StoredEmbedding | PackedEmbedding | MixedEmbedding
+"""The tables of a model as they are stored."""

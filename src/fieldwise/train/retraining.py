@@ -212,11 +212,11 @@ def _in(store: Store, model: CTRModel) -> CTRModel | StoredModel:
     return model if store == FLOAT32 else stored(model, store)
 
 
-def stored_for(settings: Retrain, budget: Budget) -> Retrain:
-    """The settings with the store that the budget counts; refuses another."""
+def stored_for(settings: Retrain, budget: Budget, mask: Mask | None = None) -> Retrain:
+    """The settings with the store that the budget counts, with the mask's fields in int8; refuses another."""
     if budget.unit != "bytes":
         return settings
-    counts = Store(budget.kind)
+    counts = (budget.of(mask) if mask else budget).stored
     if settings.store is not None and settings.store != counts:
         raise SettingsError(
             f"[retrain] store = '{settings.store}', but the budget of {budget} counts {counts}. They must be equal. "

@@ -1,0 +1,68 @@
+"""Which fields a mixed budget stores in int8, by what rounding to int4 costs.
+
+Rounding multiplies the numbers of a column by about 1 + e. To second order, the loss then increases by half the
+curvature of the column's mask times the mean square of e. Int8 takes nearly all of that away, for as many bytes again,
+and columns that are worth less per byte must make room for it.
+"""
+
+from typing import Final
+
+import numpy as np
+import torch
+
+from fieldwise.core.budget import Budget
+from fieldwise.models.model import CTRModel, HeadModel
+from fieldwise.searches.elimination_order import Floats, Order, Places
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.tables.quantize import fitted_scales, rounded
+
+WEIGHT: Final = 2.0
+"""Factor of what int8 saves: retraining makes up for more of what dropped columns lose than of what rounding does."""
+
+
+def fields_in_int8(model: CTRModel, budget: Budget, order: Order, curvature: Floats) -> tuple[str, ...]:
+    """The names of the fields to store in int8 under a mixed budget.
+
+    `order` is that of elimination in int4, down to no column; `curvature` (n,) that of the loss by each mask.
+    """
+    assert isinstance(model, HeadModel)  # a factory's tables are float32
+    linear = budget.counted(model.linear)
+    owners, errors = model.layout.owners, relative_errors(model.embedding, budget.stored.top)
+    if linear and model.first_order is not None:
+        owners = np.concatenate([owners, linear.owners])
+        errors = np.concatenate([errors, relative_errors(model.first_order, budget.stored.top)])
+    saved = WEIGHT * curvature * errors / 2
+    chosen = worth_int8(saved, owners, order, budget.limit(model.layout, linear))
+    return tuple(sorted(model.layout.schema.names[field] for field in chosen))
+
+
+def worth_int8(saved: Floats, owners: Places, order: Order, room: int) -> list[int]:
+    """The fields for which int8 saves more of the loss per cost than the last columns that must go for it.
+
+    `saved` (n,) is what each column's int8 saves, `owners` (n,) its field. Twice the bits cost twice as much.
+    """
+    count = int(owners.max()) + 1
+    spent = np.bincount(owners, order.costs, count)
+    each = np.bincount(owners, saved, count) / np.where(spent > 0, spent, 1)
+    gone, costs, chosen = np.argsort(order.ranks), order.costs, list[int]()
+    prices = np.maximum.accumulate(order.prices[gone])
+    for field in np.argsort(-each, kind="stable").tolist():
+        twice = np.where(owners == field, 2 * costs, costs)
+        left = twice.sum() - twice[gone].cumsum()
+        price = prices[np.flatnonzero(left <= room)[0]] if twice.sum() > room else 0.0
+        if each[field] > price:
+            chosen.append(field)
+            costs = twice
+    return chosen
+
+
+@torch.no_grad()
+def relative_errors(tables: FieldEmbedding, top: int) -> Floats:
+    """Mean square of the error of each column if it is rounded, over that of its numbers, (S,)."""
+    found = []
+    for field, width in enumerate(tables.layout.widths):
+        if width:
+            values = tables.table(field)
+            error = (rounded(values, fitted_scales(values, top), top) - values).square().mean(0)
+            found.append(error / values.square().mean(0).clamp(min=torch.finfo(values.dtype).tiny))
+    return torch.cat(found).double().cpu().numpy()

@@ -1,0 +1,117 @@
+"""Which fields are stored in int8: by hand, and within searches of a mixed budget."""
+
+import numpy as np
+import pytest
+import torch
+
+from fieldwise.core.budget import Budget
+from fieldwise.core.mask import Mask
+from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.store import Store
+from fieldwise.data.store import Dataset
+from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.stored import StoredModel, stored, stored_bytes
+from fieldwise.searches import SEARCHES, precision
+from fieldwise.searches.elimination import Elimination
+from fieldwise.searches.elimination_order import Floats, Order
+from fieldwise.searches.precision import relative_errors, worth_int8
+from fieldwise.searches.search import search
+from fieldwise.tables.embedding import FieldEmbedding
+from fieldwise.train.pretraining import Pretrain, pretrain
+from fieldwise.train.retraining import Retrain, retrain, stored_for
+from fieldwise.train.task import Task
+from tests.searches.small_searches import small
+
+OWNERS = np.array([0, 0, 1, 1, 2])
+"""Fields of two, two and one columns, which cost 10, 10 and 1 each, 41 together."""
+
+
+def ordered(prices: Floats) -> Order:
+    """Columns that went in the order of their prices."""
+    order = Order.of(np.array([10, 10, 10, 10, 1]), [np.arange(5)], OWNERS, 0.01, 1.0)
+    order.prices, order.ranks = prices, np.argsort(np.argsort(prices)).astype(float)
+    return order
+
+
+@pytest.mark.parametrize(
+    ("room", "chosen"),
+    [
+        (82, [2, 0, 1]),  # all fits in int8
+        (41, [2]),  # field 0 saves 0.15 per cost, but two columns of price 0.1 and 0.2 would have to go
+        (42, [2]),
+        (52, [2, 0]),  # only one has to go, of price 0.1
+        (51, [2]),
+        (21, [2]),
+        (2, []),  # the last but one column, of price 0.9, would have to go
+    ],
+)
+def test_a_field_is_in_int8_while_it_saves_more_than_the_columns_that_go(room: int, chosen: list[int]) -> None:
+    saved = np.array([1.0, 2.0, 0.3, 0.3, 0.8])  # per cost 0.15, 0.03 and 0.8
+    assert worth_int8(saved, OWNERS, ordered(np.array([0.3, 0.9, 0.1, 0.2, 5.0])), room) == chosen
+
+
+def test_what_saves_nothing_stays_in_int4() -> None:
+    assert worth_int8(np.zeros(5), OWNERS, ordered(np.arange(5.0)), 100) == []
+
+
+def test_errors_are_relative_to_the_numbers_of_a_column() -> None:
+    tables = FieldEmbedding(Layout(Schema.of(a=9, b=40, c=3), (1, 2, 0)), 1.0)
+    with torch.no_grad():
+        tables.table(0).copy_(torch.arange(9.0)[:, None] - 4)  # integers, with scale 4/7
+        tables.table(1)[:, 0] = 7 * torch.randint(-1, 2, (40,))  # exact in int4
+        tables.table(1)[:, 1] *= 1e-3
+    one, exact, scaled = relative_errors(tables, 7)
+    assert exact == 0
+    assert 0 < one < 0.02
+    with torch.no_grad():
+        tables.table(1)[:, 1] *= 1e3
+    assert relative_errors(tables, 7)[2] == pytest.approx(scaled, rel=1e-4)
+    assert relative_errors(tables, 127)[2] < scaled / 100
+
+
+@pytest.fixture(scope="module")
+def start(planted: Dataset) -> Task:
+    task = Task.of(planted, DeepFM(width=4), seed=3, device="cpu")
+    return task.starting_from(pretrain(task, Pretrain(batch=512, epochs=2, learning_rate=0.02)).model)
+
+
+@pytest.mark.parametrize("text", ["12% bytes mixed", "6% bytes mixed", "3000 bytes mixed"])
+def test_elimination_spends_a_mixed_budget_on_columns_and_bits(
+    start: Task, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "WEIGHT", 300.0)  # this model hardly learned anything
+    budget = Budget.parse(text)
+    found = search(start, Elimination(), budget)
+    assert found.mask.int8 is not None
+    assert 0 < sum(found.mask.int8) < len(start.schema)
+    linear = start.linear
+    counted, kept = budget.of(found.mask), found.mask.over(linear)
+    limit, costs = counted.limit(start.layout, linear), counted.costs(start.layout, linear)
+    spent = int(costs[kept].sum())
+    assert spent <= limit
+    assert costs[~kept].min() > limit - spent
+    assert found.store == Store("int4", int8=found.mask.in_int8)
+    assert stored_bytes(stored(found.model, found.store)).per_id <= spent
+    assert Mask.from_json(found.mask.to_json()) == found.mask
+    assert f"in int8: {', '.join(found.mask.in_int8)}" in repr(found)
+    assert search(start, Elimination(), budget).mask == found.mask
+
+
+def test_a_mixed_model_is_retrained_as_it_will_be_stored(start: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "WEIGHT", 300.0)
+    budget = Budget.parse("12% bytes mixed")
+    found = search(start, Elimination(), budget)
+    settings = stored_for(Retrain(batch=256, epochs=2), budget, found.mask)
+    trained = retrain(start, found.model, settings)
+    assert isinstance(trained.model, StoredModel)
+    assert trained.model.store == found.store
+    assert found.store.int8
+
+
+@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "elimination"])
+def test_other_searches_store_a_mixed_budget_in_int4(name: str, start: Task) -> None:
+    found = search(start, small(name), Budget.parse("11% bytes mixed"))
+    assert found.mask.int8 is None
+    assert found.store == Store("int4")
+    same = search(start, small(name), Budget.parse("11% bytes int4"))
+    assert found.mask == same.mask
