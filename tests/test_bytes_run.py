@@ -136,6 +136,12 @@ def test_a_store_that_the_budget_does_not_count_is_refused_before_any_work(tmp_p
     assert not (tmp_path / "run" / "seed-0").exists()
     with pytest.raises(BudgetError, match="cannot be met"):
         pipeline.run(settings(run={"budgets": ["900 bytes int8 total"]}), tmp_path / "run")
+    with pytest.raises(SettingsError, match="budget of 12% bytes mixed counts mixed"):
+        pipeline.run(settings(run={"budgets": ["12% bytes auto"]}, retrain={"store": "int4"}), tmp_path / "run")
+    store: dict[str, Any] = {"store": 'mixed ["user"]'}
+    with pytest.raises(SettingsError, match=r"no field 'user'\. Choose from: 'user:frequent', 'user:rare'"):
+        pipeline.run(settings(run={"budgets": ["25%"]}, data={"tiers": 0.25}, retrain=store), tmp_path / "tiers")
+    assert not list(tmp_path.glob("*/seed-0"))
 
 
 def test_parameters_may_be_stored_in_any_type(tmp_path: Path) -> None:
@@ -200,24 +206,26 @@ def test_a_run_stores_some_fields_in_int8(mixed: Path) -> None:
     assert {"embedding.int4.numbers", "embedding.int4.scales"} < names
     assert any(name.startswith("embedding.int8.table_") for name in names)
     (record,) = open_run(mixed).records
-    assert record.store == "mixed"
+    assert record.store == "int4 and int8"
     assert evaluate(load(folder).model, data.test).auc == pytest.approx(record.compact_test.auc, abs=1e-4)
     (report,) = mixed.glob("report*.md")
-    assert "| mixed |" in report.read_text()
+    assert "| int4 and int8 |" in report.read_text()
 
 
 def test_commands_read_mixed_tables(mixed: Path, tmp_path: Path) -> None:
     folder = mixed / "seed-0" / "compact" / "12pct-bytes-auto"
     shown = cli("describe", folder)
     assert shown.returncode == 0, shown.stderr
-    assert "tables (mixed)" in shown.stdout
+    assert "tables (int4 and int8)" in shown.stdout
     made = cli("export", folder, "--to", "onnx", "--out", tmp_path / "model.onnx")
     assert made.returncode == 0, made.stderr
     full = mixed / "seed-0" / "pretrain"
     made = cli("export", full, "--store", 'mixed ["city"]', "--out", tmp_path / "one")
     assert made.returncode == 0, made.stderr
     assert ModelInfo.read(tmp_path / "one").store == Store("int4", int8=("city",))
-    for wrong, says in (("mixed", "Allowed after mixed"), ('mixed ["nobody"]', "has no field 'nobody'")):
+    lines = [line.split() for line in cli("describe", tmp_path / "one").stdout.splitlines() if " yes " in line]
+    assert {line[0]: line[4] for line in lines}.items() >= {"city": "int8", "noise_b": "int4"}.items()
+    for wrong, says in (("mixed", "Allowed after mixed"), ('mixed ["nobody"]', "there is no field 'nobody'")):
         made = cli("export", full, "--store", wrong, "--out", tmp_path / "two")
         assert made.returncode == 2
         assert says in made.stderr

@@ -1,21 +1,27 @@
 """Which fields are stored in int8: by hand, and within searches of a mixed budget."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from fieldwise.core.budget import Budget
+from fieldwise.core.errors import BudgetError
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.store import Store
 from fieldwise.data.store import Dataset
+from fieldwise.models.compact import compact
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.stored import StoredModel, stored, stored_bytes
 from fieldwise.searches import SEARCHES, precision
 from fieldwise.searches.elimination import Elimination
 from fieldwise.searches.elimination_order import Floats, Order
 from fieldwise.searches.precision import relative_errors, worth_int8
+from fieldwise.searches.race import Race
 from fieldwise.searches.search import search
+from fieldwise.searches.uniform import Uniform
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.retraining import Retrain, retrain, stored_for
@@ -106,6 +112,48 @@ def test_a_mixed_model_is_retrained_as_it_will_be_stored(start: Task, monkeypatc
     assert isinstance(trained.model, StoredModel)
     assert trained.model.store == found.store
     assert found.store.int8
+
+
+def test_all_columns_in_int8_if_there_is_room(start: Task) -> None:
+    budget = Budget.parse("5200 bytes mixed")  # more than the int4 size, nearly the int8 size
+    layout, linear = start.layout, start.linear
+    assert budget.costs(layout, linear).sum() < 3200
+    most = replace(budget, int8=start.schema.names).costs(layout, linear).sum()
+    found = search(start, Elimination(), budget)
+    assert found.mask.columns == layout.columns
+    assert len(found.mask.in_int8) >= 4
+    with pytest.raises(BudgetError, match=f"above the full size of {most} bytes in mixed"):
+        search(start, Elimination(), f"{most + 1} bytes mixed")
+    assert len(search(start, Elimination(), f"{most} bytes mixed").mask.in_int8) == len(start.schema)
+    assert search(start, Uniform(), budget).mask.columns == layout.columns, "a bound is no more than that"
+
+
+def test_a_field_left_out_leaves_room_for_int8(start: Task) -> None:
+    """Its bytes are spent on bits, and no column goes as long as all fit in int8."""
+    full = start.starting_model()
+    gone = start.schema.names.index("user")
+    kept = tuple(() if j == gone else tuple(range(w)) for j, w in enumerate(full.layout.widths))
+    first = tuple(int(j != gone) for j in range(len(kept)))
+    task = replace(start, start=compact(full, Mask(full.layout, kept, first)))
+    assert task.left_out == {gone}
+    budget = Budget.parse("12.4% bytes mixed")
+    assert budget.limit(full.layout, full.linear) > 1.3 * budget.costs(task.layout, task.linear).sum()
+    found = search(task, Elimination(), budget)
+    assert found.mask.columns == task.layout.columns
+    assert sum(found.mask.int8 or ()) >= 2
+
+
+def test_bits_never_leave_room_for_no_column(start: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "WEIGHT", 1e9)
+    least = Budget.bytes(9999, "mixed").costs(start.layout).min()
+    found = search(start, Elimination(), f"{least} bytes mixed")
+    assert found.mask.columns == 1
+    assert found.store == Store("int4")
+
+
+def test_a_race_of_a_mixed_budget_is_in_int4(start: Task) -> None:
+    race = Race(entrants={"elimination": {}, "uniform": {}}, retrain=Retrain(batch=256, epochs=1))
+    assert search(start, race, "11% bytes mixed").store == Store("int4")
 
 
 @pytest.mark.parametrize("name", [name for name in SEARCHES if name != "elimination"])

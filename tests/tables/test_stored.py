@@ -97,7 +97,7 @@ def test_stored_tables_give_the_rounded_values(store: str) -> None:
             if width:
                 rounding.table(j).copy_(found.table(j))
                 apart = (found.table(j) - trained.table(j)).abs().max()
-                own = Store.parse(store).of(SCHEMA.names[j])
+                own = Store.parse(store).of(SCHEMA.names)[j]
                 assert apart <= {"float32": 0, "float16": 3e-4, "int8": 4e-3, "int4": 0.15}[own.kind]
                 assert apart > 0 or store == "float32" or len(found.table(j)) == 2  # one row that is not zero
     torch.testing.assert_close(found(ids), rounding(ids), atol=1e-6, rtol=1e-6)
@@ -120,7 +120,8 @@ def test_sizes_are_exact(store: str, widths: tuple[int, ...]) -> None:
     tensors = filled(store, embedding(layout)).state_dict().values()
     assert sum(t.numel() * t.element_size() for t in tensors) == how.bytes(layout)
     if how.by == "column":
-        columns = sum(how.of(f.name).column(f.cardinality) * w for f, w in zip(SCHEMA.fields, widths, strict=True))
+        each = zip(how.of(SCHEMA.names), SCHEMA.cardinalities, widths, strict=True)
+        columns = sum(own.column(count) * width for own, count, width in each)
         assert columns - layout.columns / 2 - 1 <= how.bytes(layout) <= columns
 
 
@@ -146,7 +147,8 @@ def test_numbers_beyond_float16_are_refused() -> None:
     [
         ("int8", Store("int8")),
         ("INT4  row", Store("int4", "row")),
-        (' mixed  ["user", "a, b]", "user"]', Store("int4", int8=("a, b]", "user"))),
+        (' Mixed  ["user", "a, b]", "user"]', Store("int4", int8=("a, b]", "user"))),
+        ('mixed ["größe"]', Store("int4", int8=("größe",))),
     ],
 )
 def test_stores_are_written_as_text(text: str, store: Store) -> None:
@@ -163,7 +165,18 @@ def test_unknown_stores_are_refused(text: str) -> None:
         Store.parse(text)
 
 
-@pytest.mark.parametrize("text", ["mixed", "mixed []", "mixed user", "mixed [1]", 'mixed {"user": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mixed",
+        "mixed []",
+        "mixed user",
+        "mixed [1]",
+        'mixed {"user": 1}',
+        "mixed " + 100_000 * "[",
+        'mixed ["\\ud800"]',
+    ],
+)
 def test_mixed_tables_need_the_fields_in_int8(text: str) -> None:
     with pytest.raises(SettingsError, match=r"Allowed after mixed: a JSON list of the fields in int8"):
         Store.parse(text)

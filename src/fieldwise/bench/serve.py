@@ -96,7 +96,7 @@ def bench(
                 )
                 cell = Measurement(
                     model=kind,
-                    store=str(store_of(built)),
+                    store=store_of(built).label,
                     runtime=runtime,
                     disk=file.stat().st_size,
                     measured=_run(order),

@@ -78,7 +78,11 @@ def export(
         Target, typer.Option(help="A model folder, a graph, a model repository, or the config of another library.")
     ] = Target.folder,
     store: Annotated[
-        str | None, typer.Option(help="Type of the tables: float32, float16, int8, int4, 'int8 row' or 'int4 row'.")
+        str | None,
+        typer.Option(
+            help="Type of the tables: float32, float16, int8, int4, 'int8 row', 'int4 row', or 'mixed [\"gender\"]': "
+            "int4, with these fields in int8."
+        ),
     ] = None,
     align: Annotated[int, typer.Option(min=1, help="Pad widths with zeros to multiples of this.")] = 1,
     own: OwnModel = None,

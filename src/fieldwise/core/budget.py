@@ -171,8 +171,8 @@ class Budget:
         if self.unit == "parameters":
             return layout.rows
         first = self.counted(linear)
-        stored, pairs = self.stored, zip(layout.schema.names, layout.schema.cardinalities, strict=True)
-        each = np.asarray([stored.of(name).column(count) for name, count in pairs], dtype=np.int64)
+        pairs = zip(self.stored.of(layout.schema.names), layout.schema.cardinalities, strict=True)
+        each = np.asarray([store.column(count) for store, count in pairs], dtype=np.int64)
         return each.take(layout.owners if first is None else np.concatenate([layout.owners, first.owners]))
 
     def full(self, layout: Layout, linear: Layout | None = None) -> int:
@@ -199,8 +199,7 @@ class Budget:
 
     def limit(self, layout: Layout, linear: Layout | None = None) -> int:
         """The bound as an integer; refuses one below the cheapest column or above the full size."""
-        costs = self.costs(layout, linear)
-        full = int(costs.sum())
+        costs, full = self.costs(layout, linear), self._most(layout, linear)
         least = min(int(costs[s]) * min(w, self.align) for s, w in zip(layout.starts, layout.widths, strict=False) if w)
         limit = self.amount_of(self.full(layout, linear))
         if limit > full:
@@ -223,7 +222,16 @@ class Budget:
 
     def within(self, layout: Layout, linear: Layout | None = None) -> "Budget":
         """The same bound, lowered to the full size of a model that is already smaller."""
-        return replace(self, amount=min(self.amount, int(self.costs(layout, linear).sum())))
+        return replace(self, amount=min(self.amount, self._most(layout, linear)))
+
+    def unmixed(self) -> "Budget":
+        """The budget in int4 instead of mixed, of a search that does not choose bits."""
+        return replace(self, store="int4") if self.store == MIXED else self
+
+    def _most(self, layout: Layout, linear: Layout | None) -> int:
+        """The size of all columns; in int8 if bits are mixed."""
+        widest = replace(self, int8=layout.schema.names) if self.store == MIXED else self
+        return int(widest.costs(layout, linear).sum())
 
     def aligned(self, full: Layout, widths: tuple[int, ...]) -> tuple[int, ...]:
         """The widths rounded up to the next that `align` allows."""

@@ -1,12 +1,14 @@
 """How tables are stored: the type of their numbers and the scales of integers, with exact sizes in bytes."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, get_args
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from fieldwise.core.errors import SettingsError
+from fieldwise.core.plain_files import parse_json
 from fieldwise.core.schema import Layout
 
 Kind = Literal["float32", "float16", "int8", "int4"]
@@ -34,9 +36,10 @@ class Store:
     by: By = "column"
     """What shares a scale; floats have no scales."""
     int8: tuple[str, ...] = ()
-    """Fields that are stored in int8, where the others are in int4 with one scale per column."""
+    """Fields that are stored in int8, sorted, where the others are in int4 with one scale per column."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "int8", tuple(sorted(set(self.int8))))
         known = self.kind in KINDS and self.by in get_args(By)
         known = known and (not self.int8 or (self.kind == "int4" and self.by == "column"))
         if not known or (self.by == "row" and not self.is_integer):
@@ -47,8 +50,9 @@ class Store:
         """A store from text, such as "int8" or "int4 row"."""
         if isinstance(text, Store):
             return text
-        if str(text).strip().startswith(MIXED):
-            return cls("int4", int8=_fields(str(text).strip().removeprefix(MIXED)))
+        plain = str(text).strip()
+        if plain[: len(MIXED)].lower() == MIXED:
+            return cls("int4", int8=_fields(plain[len(MIXED) :]))
         kind, _, by = " ".join(str(text).lower().split()).partition(" ")
         if kind not in KINDS or by not in ("", "column", "row") or (by and not kind.startswith("int")):
             raise SettingsError(f"store = {str(text)[:80]!r}. Choose from: {_FORMS}.")
@@ -56,17 +60,18 @@ class Store:
 
     def __str__(self) -> str:
         if self.int8:
-            return f"{MIXED} {json.dumps(self.int8)}"
+            return f"{MIXED} {json.dumps(self.int8, ensure_ascii=False)}"
         return f"{self.kind} row" if self.by == "row" else self.kind
 
     @property
     def label(self) -> str:
         """The store in tables and on pages, without the names of fields."""
-        return MIXED if self.int8 else str(self)
+        return "int4 and int8" if self.int8 else str(self)
 
-    def of(self, field: str) -> "Store":
-        """The store of one field."""
-        return Store("int8") if field in self.int8 else Store(self.kind, self.by)
+    def of(self, fields: Sequence[str]) -> "list[Store]":
+        """The store of each of these fields."""
+        wide, int8, others = set(self.int8), Store("int8"), Store(self.kind, self.by)
+        return [int8 if field in wide else others for field in fields]
 
     @property
     def bits(self) -> int:
@@ -103,7 +108,7 @@ class Store:
 
     def parts(self, layout: Layout) -> "list[tuple[Store, Layout]]":
         """The layout, by store: one whose other fields have no columns for each store that a field has."""
-        stores = [self.of(name) for name in layout.schema.names]
+        stores = self.of(layout.schema.names)
         found = []
         for store in dict.fromkeys(own for own, width in zip(stores, layout.widths, strict=True) if width):
             pairs = zip(stores, layout.widths, strict=True)
@@ -112,9 +117,9 @@ class Store:
 
 
 def _fields(text: str) -> tuple[str, ...]:
-    """Names of fields from a JSON list, sorted."""
+    """Names of fields from a JSON list."""
     try:
-        names = json.loads(text)
+        names = parse_json(text)
     except ValueError:
         names = None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
@@ -122,7 +127,7 @@ def _fields(text: str) -> tuple[str, ...]:
             f"store = '{MIXED}{text[:60]}'. Allowed after {MIXED}: a JSON list of the fields in int8, such as "
             f"'{MIXED} [\"gender\"]'. A budget in bytes with '{MIXED}' or 'auto' chooses them."
         )
-    return tuple(sorted(set(names)))
+    return tuple(names)
 
 
 FLOAT32: Final = Store()

@@ -67,7 +67,7 @@ def in_store(model: CTRModel | StoredModel, store: Store | str | None) -> CTRMod
     if isinstance(model, StoredModel) and wanted != model.store:
         raise SettingsError(
             f"store = '{wanted}': the tables are stored as {model.store} already. Export the "
-            f"trained float32 model with store='{wanted}', or retrain with [retrain] store = \"{wanted}\"."
+            f"trained float32 model with store='{wanted}', or retrain with [retrain] store = '{wanted}'."
         )
     return model if isinstance(model, StoredModel) or wanted == FLOAT32 else stored(model, wanted)
 

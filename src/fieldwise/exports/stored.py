@@ -14,7 +14,7 @@ from fieldwise.core.schema import Layout
 from fieldwise.core.store import FLOAT32, Store
 from fieldwise.exports.meta import on_meta
 from fieldwise.models.model import HeadModel, OwnModel
-from fieldwise.models.stored import StoredModel
+from fieldwise.models.stored import StoredModel, check_fields
 
 Tensors = Mapping[str, Tensor]
 PLACES: Final = 2**20
@@ -33,6 +33,7 @@ def build(
     The model is first built on torch's meta device, where tensors have shapes and no data. Tables in another store than
     float32 stay where they are: in the mapped file.
     """
+    check_fields(store, layout.schema)
     first_order = linear if settings.has_first_order() else None
     numbers, there = (sum(each) for each in zip(*((t.numel(), t.nbytes) for t in stored.values()), strict=True))
     tables = store.bytes(layout) + store.bytes(linear)

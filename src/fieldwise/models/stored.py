@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.records import Bytes, Size
-from fieldwise.core.schema import Layout
-from fieldwise.core.store import FLOAT32, Store
+from fieldwise.core.schema import Layout, Schema
+from fieldwise.core.store import FLOAT32, MIXED, Store
 from fieldwise.models.factory_model import FactoryModel
 from fieldwise.models.fields import needed_fields
 from fieldwise.models.model import CTRModel, HeadModel, Model, OwnModel
@@ -26,10 +26,7 @@ class StoredModel(nn.Module):
         super().__init__()
         self.settings, self.layout, self.linear, self.store = settings, layout, linear, store
         self.schema = layout.schema
-        unknown = [name for name in store.int8 if name not in self.schema.names]
-        if unknown:
-            names = ", ".join(self.schema.names[:9])
-            raise SettingsError(f"store = '{store}': the model has no field '{unknown[0]}'. Choose from: {names}.")
+        check_fields(store, self.schema)
         self.embedding = stored_embedding(layout, store)
         self.first_order = stored_embedding(linear, store) if linear and linear.columns else None
         self.vectors = Vectors(layout)
@@ -53,6 +50,14 @@ class StoredModel(nn.Module):
             first_order=self.linear.params if self.linear else 0,
             dense=sum(weight.numel() for weight in self.head.parameters()),
         )
+
+
+def check_fields(store: Store | None, schema: Schema) -> None:
+    """Refuse a store with fields in int8 that a schema lacks."""
+    unknown = sorted(set(store.int8) - set(schema.names)) if store else []
+    if unknown:
+        names = ", ".join(map(repr, schema.names[:9]))
+        raise SettingsError(f"store = '{MIXED} ...': there is no field {unknown[0]!r:.80}. Choose from: {names:.300}.")
 
 
 def check_store(settings: Model, store: Store | None) -> None:

@@ -25,6 +25,7 @@ from fieldwise.exports.predictor import Predictor
 from fieldwise.models import MODELS
 from fieldwise.models.factory import Build
 from fieldwise.models.model import Model
+from fieldwise.models.stored import check_fields
 from fieldwise.pipeline.estimator_rows import is_frame, labeled, split_rows, table_of, varying
 from fieldwise.pipeline.settings import tiers_for
 from fieldwise.searches import DEFAULT, SEARCHES
@@ -180,7 +181,7 @@ class FieldwiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tables_budget(task.model, task.schema, budget)
         settings = self._stage("retrain", Retrain) or Retrain()
         typed = typed_budget(task.model, task.schema, budget)
-        stored_for(settings, typed)
+        check_fields(stored_for(settings, typed).store, task.schema)  # before any training
         watcher.begin("pretrain", done=False)
         full = pretrain(task, self._stage("pretrain", Pretrain), watcher=watcher)
         task = task.starting_from(full)

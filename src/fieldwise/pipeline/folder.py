@@ -18,7 +18,7 @@ from fieldwise.core.records import Record, first_problem
 from fieldwise.core.settings import Values, differing, read_toml, validate
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.store import Dataset
-from fieldwise.models.stored import check_store
+from fieldwise.models.stored import check_fields, check_store
 from fieldwise.pipeline.settings import Run, RunSettings
 from fieldwise.pipeline.sharded import check_sharded_store
 from fieldwise.searches.total import tables_budget, typed_budget
@@ -94,6 +94,7 @@ def check_stages(job: Job, data: Dataset) -> None:
         typed = typed_budget(settings.model, data.schema, budget)
         store = stored_for(settings.retrain, typed).store
         check_store(settings.model, store)
+        check_fields(store, data.schema)
         if settings.run.tables == "sharded":
             check_sharded_store(store)
     for folder, values in job.stages(data):

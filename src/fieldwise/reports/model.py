@@ -8,18 +8,19 @@ from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.store import Store
 from fieldwise.exports.info import FieldInfo, ModelInfo
 
-FIELD_HEADS: Final = ("field", "cardinality", "width", "first-order", "bytes")
+FIELD_HEADS: Final = ("field", "cardinality", "width", "first-order", "type", "bytes")
 BYTES_HEADS: Final = ("part", "bytes")
 NOT_COUNTED: Final = "Budgets in bytes count tables, first-order weights and scales; with `total`, dense layers too. \
 They do not count vocabularies."
 
 
-def field_rows(info: ModelInfo) -> Iterator[tuple[str, str, int, str, str]]:
-    """One row per field: its columns and stored bytes, scales included."""
-    for field in info.fields:
-        store = info.store.of(field.name)
+def field_rows(info: ModelInfo) -> Iterator[tuple[str, str, int, str, str, str]]:
+    """One row per field: its columns, stored type, and bytes, scales included."""
+    stores = info.store.of([field.name for field in info.fields])
+    for field, store in zip(info.fields, stores, strict=True):
         size = _alone(field, field.width, store) + _alone(field, field.first_order, store)
-        yield field.name, f"{field.cardinality:,}", field.width, "yes" if field.first_order else "no", f"{size:,}"
+        first = "yes" if field.first_order else "no"
+        yield field.name, f"{field.cardinality:,}", field.width, first, str(store), f"{size:,}"
 
 
 def bytes_rows(sizes: Bytes, store: str) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from fieldwise.core.select import select
 from fieldwise.core.store import MIXED
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batches
-from fieldwise.models.model import CTRModel
+from fieldwise.models.model import CTRModel, HeadModel
 from fieldwise.processes.ranks import current
 from fieldwise.searches.elimination_order import NONE, Floats, Order, Places
 from fieldwise.searches.precision import fields_in_int8
@@ -46,6 +46,7 @@ class Elimination(Search):
     """Drops columns one by one from second-order expansions of the pretrained model's loss, without training."""
 
     shards = True
+    mixes = True
 
     ridge: float = Field(0.01, gt=0)
     """Added to the curvature of every column, in multiples of its mean; above 0. Larger values let columns replace
@@ -63,7 +64,7 @@ class Elimination(Search):
         started = time.perf_counter()
         model = task.starting_model()
         order, curvature = self._eliminated(task, model, budget)
-        if budget.store == MIXED:
+        if budget.store == MIXED and isinstance(model, HeadModel):  # a factory's tables are float32
             int8 = current().from_first(partial(fields_in_int8, model, budget, order, curvature))
             budget = replace(budget, int8=int8)
         mask = select(order.ranks, model.layout, budget, model.linear)

@@ -61,7 +61,8 @@ class Gated(TrainedSearch):
         mask = Mask.all(model.layout)
         done: list[Stage] = []
         for place, bound in enumerate((*self.stages, budget)):
-            target = task.bound(replace(typed_budget(task.model, task.schema, bound), align=budget.align))
+            typed = typed_budget(task.model, task.schema, bound).unmixed()
+            target = task.bound(replace(typed, align=budget.align))
             target = target.fixed(mask.full, task.linear).within(model.layout, model.linear)
             stage = Stage(self, task, model, mask, target, place)
             stage.run(folder / f"stage-{place}" if folder else None, watcher)

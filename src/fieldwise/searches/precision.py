@@ -5,27 +5,28 @@ curvature of the column's mask times the mean square of e. Int8 takes nearly all
 and columns that are worth less per byte must make room for it.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import torch
 
 from fieldwise.core.budget import Budget
-from fieldwise.models.model import CTRModel, HeadModel
+from fieldwise.core.errors import BudgetError
+from fieldwise.models.model import HeadModel
 from fieldwise.searches.elimination_order import Floats, Order, Places
 from fieldwise.tables.embedding import FieldEmbedding
-from fieldwise.tables.quantize import fitted_scales, rounded
+from fieldwise.tables.quantize import SAMPLE, fitted_scales, rounded
 
 WEIGHT: Final = 2.0
 """Factor of what int8 saves: retraining makes up for more of what dropped columns lose than of what rounding does."""
 
 
-def fields_in_int8(model: CTRModel, budget: Budget, order: Order, curvature: Floats) -> tuple[str, ...]:
+def fields_in_int8(model: HeadModel, budget: Budget, order: Order, curvature: Floats) -> tuple[str, ...]:
     """The names of the fields to store in int8 under a mixed budget.
 
     `order` is that of elimination in int4, down to no column; `curvature` (n,) that of the loss by each mask.
     """
-    assert isinstance(model, HeadModel)  # a factory's tables are float32
     linear = budget.counted(model.linear)
     owners, errors = model.layout.owners, relative_errors(model.embedding, budget.stored.top)
     if linear and model.first_order is not None:
@@ -33,13 +34,19 @@ def fields_in_int8(model: CTRModel, budget: Budget, order: Order, curvature: Flo
         errors = np.concatenate([errors, relative_errors(model.first_order, budget.stored.top)])
     saved = WEIGHT * curvature * errors / 2
     chosen = worth_int8(saved, owners, order, budget.limit(model.layout, linear))
-    return tuple(sorted(model.layout.schema.names[field] for field in chosen))
+    names = tuple(model.layout.schema.names[field] for field in chosen)
+    try:
+        replace(budget, int8=names).limit(model.layout, linear)
+    except BudgetError:  # no column of any field would fit
+        return ()
+    return names
 
 
 def worth_int8(saved: Floats, owners: Places, order: Order, room: int) -> list[int]:
     """The fields for which int8 saves more of the loss per cost than the last columns that must go for it.
 
-    `saved` (n,) is what each column's int8 saves, `owners` (n,) its field. Twice the bits cost twice as much.
+    `saved` (n,) is what each column's int8 saves, `owners` (n,) its field. Twice the bits count twice, though scales
+    do not double.
     """
     count = int(owners.max()) + 1
     spent = np.bincount(owners, order.costs, count)
@@ -63,6 +70,7 @@ def relative_errors(tables: FieldEmbedding, top: int) -> Floats:
     for field, width in enumerate(tables.layout.widths):
         if width:
             values = tables.table(field)
+            values = values[:: -(-len(values) // SAMPLE)]
             error = (rounded(values, fitted_scales(values, top), top) - values).square().mean(0)
             found.append(error / values.square().mean(0).clamp(min=torch.finfo(values.dtype).tiny))
     return torch.cat(found).double().cpu().numpy()

@@ -13,7 +13,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch, SearchSummary
 from fieldwise.core.schema import Layout
 from fieldwise.core.settings import Settings
-from fieldwise.core.store import Store
+from fieldwise.core.store import MIXED, Store
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
 from fieldwise.models.factory import Factory
@@ -69,6 +69,8 @@ class Search(Settings, ABC):
     """Why a model must be the library's own, if the search trains a network in place of it."""
     shards: ClassVar[bool] = False
     """Whether the search works with tables that are split over processes."""
+    mixes: ClassVar[bool] = False
+    """Whether the search chooses the fields in int8 of a mixed budget; others store it in int4."""
 
     @property
     def uses_pretrained(self) -> bool:
@@ -134,6 +136,8 @@ def search(
     budget = typed_budget(task.model, task.schema, Budget.parse(budget))
     check_network(settings, task.model)
     bound = task.bound(tables_budget(task.model, task.schema, budget))  # raises before any work if it cannot be met
+    if bound.store == MIXED and not settings.mixes:
+        bound = bound.fixed(task.layout, task.linear).unmixed().within(task.layout, task.linear)
     found = settings.fitted(*task.counts).run(task, bound, folder, watcher)
     assert bound.fits is None or bound.fits(found.mask), f"over the budget of {budget}"
     if not task.left_out:

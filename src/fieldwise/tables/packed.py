@@ -125,7 +125,7 @@ class PackedEmbedding(nn.Module):
 
     @torch.no_grad()
     def fill(self, trained: FieldEmbedding) -> None:
-        """Store the tables of a trained embedding of the same layout."""
+        """Store the tables of a trained embedding, which has at least the fields of this one."""
         top, parts = self.store.top, []
         for j in self._live:
             values = trained.table(j).detach()

@@ -9,7 +9,7 @@ from fieldwise.core.errors import RunError
 from fieldwise.core.store import Store
 
 SAMPLE: Final = 2**16
-"""Maximum rows of a field that scales are fitted to; the rows are evenly spaced."""
+"""Maximum rows of a field that scales are fitted to, and errors are measured on; the rows are evenly spaced."""
 _CLIPS: Final = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2)
 """Fractions of the largest value that are tried as the largest that is not clipped."""
 ZERO: Final = 8

@@ -21,8 +21,8 @@ class RoundedRows:
         self.on = True
         """Whether rows are rounded; if not, they are passed on as they are."""
         self._scales: dict[int, Tensor] = {}
-        names = embedding.layout.schema.names
-        self._tops = {w: [store.of(names[j]).top for j in fields] for w, fields in embedding.groups.items()}
+        stores = store.of(embedding.layout.schema.names)
+        self._tops = {width: [stores[j].top for j in fields] for width, fields in embedding.groups.items()}
         """The largest integer of each field, by width."""
         self._top_of: dict[int, Tensor] = {}
         """The same as tensors, of widths whose fields differ."""

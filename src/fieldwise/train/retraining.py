@@ -14,11 +14,11 @@ from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
 from fieldwise.core.records import Epoch
-from fieldwise.core.store import FLOAT32, Store, StoreText
+from fieldwise.core.store import FLOAT32, MIXED, Store, StoreText
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel
-from fieldwise.models.stored import StoredModel, check_store, stored
+from fieldwise.models.stored import StoredModel, check_fields, check_store, stored
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.rounding import RoundedRows, rounding
 from fieldwise.tables.row_factored import row_factored
@@ -57,8 +57,9 @@ class Retrain(Training):
     """Weight, in [0, 1), of the epochs before in a moving average of weights over epochs, as in pretraining; 0, as in
     the paper: no average. auto: as in pretraining, but 0 in a retraining that rounds tables."""
     store: StoreText | None = None
-    """Stored type of tables and first-order weights: float32, float16, int8, int4, 'int8 row' or 'int4 row'. By default
-    that of a budget in bytes, else float32. Evaluations and early stopping look at the stored model."""
+    """Stored type of tables and first-order weights: float32, float16, int8, int4, 'int8 row', 'int4 row', or 'mixed
+    ["gender"]' for int4 with these fields in int8. By default that of a budget in bytes, else float32. Evaluations and
+    early stopping look at the stored model."""
     rounded: bool | None = None
     """Whether tables are rounded in training as they will be stored, with straight-through gradients; by default below
     8 bits. With a rate that decays this begins after a fifth of the epochs; with a constant one it is a second
@@ -87,6 +88,7 @@ def retrain(
         small = compact(small, Mask.all(small.layout), drop_first_order=True)
     store = settings.store or FLOAT32
     check_store(small.settings, store)
+    check_fields(store, small.schema)
     small, history, other = Retraining(task, settings, store, watcher or Watcher()).at_rate(small, folder)
     return Trained(_in(store, small.eval()), history, other_seconds=other)
 
@@ -217,9 +219,9 @@ def stored_for(settings: Retrain, budget: Budget, mask: Mask | None = None) -> R
     if budget.unit != "bytes":
         return settings
     counts = (budget.of(mask) if mask else budget).stored
-    if settings.store is not None and settings.store != counts:
+    if settings.store is not None and (budget.store == MIXED or settings.store != counts):
         raise SettingsError(
-            f"[retrain] store = '{settings.store}', but the budget of {budget} counts {counts}. They must be equal. "
-            f"Leave store out, or write the budget in {settings.store.kind}."
+            f"[retrain] store = '{settings.store}', but the budget of {budget} counts {budget.store}. They must be "
+            f"equal. Leave store out, or write the budget in {settings.store.kind}."
         )
     return settings.model_copy(update={"store": counts})

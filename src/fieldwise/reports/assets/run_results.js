@@ -21,7 +21,7 @@ function cards() {
   for (const budget of budgets) {
     const group = data.results.filter((result) => result.budget === budget);
     const stored = (key) => ["full", "compact"].map((model) => mean(group.map((result) => result[model].stored[key])));
-    const [before, after] = stored("all"), store = group[0].store, parts = [["tables", "tables"], ["first_order", "first-order"], ["scales", "of both: scales"], ["dense", "dense layers"]];
+    const [before, after] = stored("all"), store = [...new Set(group.map((result) => result.store))].join(" or "), parts = [["tables", "tables"], ["first_order", "first-order"], ["scales", "of both: scales"], ["dense", "dense layers"]];
     const change = data.verdict.changes.find((one) => one.budget === budget);
     row.append(el("div", { class: "card" },
       el("h3", {}, "Budget " + budget),

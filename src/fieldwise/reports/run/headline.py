@@ -45,7 +45,8 @@ def sentence(group: Sequence[RunRecord], baselines: BaselineRecord | None = None
 
 def _sizes(group: Sequence[RunRecord]) -> list[str]:
     """Describes stored bytes before and after, part by part."""
-    sizes, store = [record.stored_sizes for record in group], group[0].store
+    sizes = [record.stored_sizes for record in group]
+    store = " or ".join(dict.fromkeys(record.store for record in group))
     parts: dict[str, Callable[[Bytes], int]] = {
         "embedding tables shrink": lambda one: one.tables,
         "first-order weights": lambda one: one.first_order,
