@@ -1,7 +1,8 @@
 """Writes the tables of the default search at equal stored bytes: `python -m evidence.equal_bytes`.
 
 Reads what `benchmarks/equal_bytes.py` wrote to `benchmarks/results/equal_bytes.jsonl` and, with `--plain`, to
-`equal_bytes_plain.jsonl` beside it, and writes `docs/results/beyond.md`, its picture, and the table of README.md.
+`equal_bytes_plain.jsonl` beside it; shares that the first lacks are those of `equal_bytes_int4.jsonl`. Writes
+`docs/results/beyond.md`, its picture, and the table of README.md.
 """
 
 import json
@@ -20,6 +21,8 @@ from fieldwise.reports.run.markdown import markdown_table
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results" / "equal_bytes.jsonl"
 PLAIN: Final = RESULTS.with_name("equal_bytes_plain.jsonl")
+INT4: Final = RESULTS.with_name("equal_bytes_int4.jsonl")
+"""Measured before budgets mixed int4 and int8."""
 PAGE: Final = ROOT / "docs" / "results" / "beyond.md"
 PAGES: Final = (PAGE, ROOT / "README.md")
 IMAGES: Final = PAGE.parent / "images"
@@ -27,29 +30,49 @@ ORTHOGONAL: Final = PAGE.parent / "data" / "figure-2.json"
 """Models pretrained as in the paper."""
 DEFAULT: Final = "elimination"
 PLAIN_UNIFORM: Final = "plain uniform"
-STORE: Final = "int4"
-"""What a budget with `auto` chooses at an eighth of the bytes or less."""
+STORE: Final = "mixed"
+"""What a budget with `auto` chooses at an eighth of the bytes or less: int4, and int8 for some fields,"""
+UNIFORM_STORE: Final = "int4"
+"""and what one width for all fields is best in."""
 SLACK: Final = 1.01
 """Scales of integers may exceed a share by 1%."""
 
 Entrant = tuple[str, int, str]
 """Method, share and stored type."""
 Found = dict[Entrant, dict[int, dict[str, Any]]]
-Models = dict[str, Found]
+Models = dict[str, dict[int, Found]]
+"""The rows of one measurement, by model and share."""
 
 
-def read(*paths: Path) -> Models:
-    """Returns the rows by model, entrant and seed."""
-    models: Models = defaultdict(lambda: defaultdict(dict))
-    for line in (line for path in paths for line in path.read_text(encoding="utf-8").splitlines()):
+def read(own: Path, plain: Path | None = None, before: Path | None = None) -> Models:
+    """Returns, for every model and share, all rows of the measurement that has it, and those of plain trainings."""
+    files = [_rows(path) for path in (own, before) if path]
+    extra = _rows(plain) if plain else {}
+    models: Models = {}
+    for model in TITLES:
+        found = {share: rows[model] for rows in files[::-1] if model in rows for share in _shares(rows[model])}
+        if found:
+            models[model] = {share: {**found[share], **extra.get(model, {})} for share in sorted(found)}
+    return models
+
+
+def _rows(path: Path) -> dict[str, Found]:
+    """Returns the rows of a file by model, entrant and seed."""
+    models: dict[str, Found] = defaultdict(lambda: defaultdict(dict))
+    for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         models[row["model"]][row["method"], row["share"], row["store"]][row["seed"]] = row
-    return {model: models[model] for model in TITLES if model in models}
+    return models
 
 
-def shares(found: Found) -> list[int]:
-    """Returns the shares that were measured."""
-    return sorted({share for method, share, _ in found if method == DEFAULT})
+def _shares(found: Found) -> set[int]:
+    return {share for method, share, _ in found if method == DEFAULT}
+
+
+def default(found: Found, share: int) -> Entrant:
+    """Returns the default, in the type that it was measured in."""
+    mixed = (DEFAULT, share, STORE)
+    return mixed if mixed in found else (DEFAULT, share, UNIFORM_STORE)
 
 
 def trivial(found: Found, share: int, uniform: str = "uniform") -> Entrant:
@@ -76,11 +99,9 @@ def plain(models: Models) -> list[str]:
 
 
 def _compared(models: Models, uniform: str, title: str) -> list[str]:
-    cells = [(model, share) for model, found in models.items() for share in shares(found)]
     body, values = [], []
-    for model, share in cells:
-        found = models[model]
-        best, own, full = trivial(found, share, uniform), (DEFAULT, share, STORE), ("full", 1, "float32")
+    for model, share, found in ((model, *cell) for model, cells in models.items() for cell in cells.items()):
+        best, own, full = trivial(found, share, uniform), default(found, share), ("full", 1, "float32")
         gaps, seeds = _gaps(found, own, best), found[own].keys() & found[best].keys()
         values.append(paired(gaps)[0] if len(gaps) > 1 else 1.0)
         aucs = [fmean(found[entrant][seed]["auc"] for seed in seeds) for entrant in (full, best, own)]
@@ -100,7 +121,7 @@ def full(models: Models) -> list[str]:
     own: dict[str, list[float]] = defaultdict(list)
     for cell in json.loads(ORTHOGONAL.read_text(encoding="utf-8"))["full"]:
         own[cell["model"]].append(cell["auc"])
-    rows = [(_mean(found["full", 1, "float32"], "auc"), fmean(own[model])) for model, found in models.items()]
+    rows = [(_full(cells, "auc"), fmean(own[model])) for model, cells in models.items()]
     body = [
         (name, *(f"{row[place]:.4f}" for row in rows))
         for place, name in enumerate(("default pretraining", "the paper's orthogonality"))
@@ -126,20 +147,20 @@ def _mean(rows: dict[int, dict[str, Any]], name: str) -> float:
 
 def short(models: Models) -> list[str]:
     """Tabulates, for README.md, the full model, the best answer without a search and the default."""
-    full = [_mean(found["full", 1, "float32"], "auc") for found in models.values()]
-    body = [("1", "full model, float32", *(f"{auc:.4f}" for auc in full))]
-    for share in shares(next(iter(models.values()))):
-        assert all(trivial(found, share)[2] == STORE for found in models.values())
+    body = [("1", "full model, float32", *(f"{_full(cells, 'auc'):.4f}" for cells in models.values()))]
+    for share in next(iter(models.values())):
+        each = [cells[share] for cells in models.values()]
+        assert all(trivial(found, share)[2] == UNIFORM_STORE for found in each)
         rows = {
-            "one width for all fields, int4": [_mean(found[trivial(found, share)], "auc") for found in models.values()],
-            "the default, int4": [_mean(found[DEFAULT, share, STORE], "auc") for found in models.values()],
+            "one width for all fields, int4": [_mean(found[trivial(found, share)], "auc") for found in each],
+            "the default, int4 and int8": [_mean(found[default(found, share)], "auc") for found in each],
         }
         texts = {name: [f"{auc:.4f}" for auc in aucs] for name, aucs in rows.items()}
         tops = [max(column) for column in zip(*texts.values(), strict=True)]
         for name, shown in texts.items():
             marked = (f"**{text}**" if text == top else text for text, top in zip(shown, tops, strict=True))
             body.append((f"1/{share}", name, *marked))
-    sizes = sorted(_mean(found["full", 1, "float32"], "bytes") / 1000 for found in models.values())
+    sizes = sorted(_full(cells, "bytes") / 1000 for cells in models.values())
     heads = (f"bytes, of {sizes[0]:.0f} to {sizes[-1]:.0f} KB", f"test AUC, mean of {_seeds(models)} seeds")
     return markdown_table((*heads, *(TITLES[model] for model in models)), body)
 
@@ -151,16 +172,17 @@ def draw(models: Models, mark: str, path: Path) -> None:
 
     figure = Figure(figsize=(9.2, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
-    lines = {DEFAULT: ("the default, int4", "o-", "#c33f4f"),
-             "uniform": ("one width for all fields, int4", "s:", "#0b62c4")}  # fmt: skip
-    for axes, (model, found) in zip(figure.subplots(2, 2).flat, models.items(), strict=False):
-        full = _mean(found["full", 1, "float32"], "auc")
-        axes.axhline(full, color="black", linewidth=0.8, linestyle="--", label="full model, float32")
-        for method, (name, style, tone) in lines.items():
-            points = [(1 / share, _mean(found[method, share, STORE], "auc")) for share in shares(found)]
+    lines: dict[str, tuple[Callable[[Found, int], Entrant], str, str]] = {
+        "the default, int4 and int8": (default, "o-", "#c33f4f"),
+        "one width for all fields, int4": (lambda _, share: ("uniform", share, UNIFORM_STORE), "s:", "#0b62c4"),
+    }
+    for axes, (model, cells) in zip(figure.subplots(2, 2).flat, models.items(), strict=False):
+        axes.axhline(_full(cells, "auc"), color="black", linewidth=0.8, linestyle="--", label="full model, float32")
+        for name, (entrant, style, tone) in lines.items():
+            points = [(1 / share, _mean(found[entrant(found, share)], "auc")) for share, found in cells.items()]
             axes.plot(*zip(*points, strict=True), style, color=tone, label=name, markersize=4, linewidth=1.3)
         axes.set(xscale="log", title=TITLES[model], xlabel="stored bytes, of the full float32 model", ylabel="test AUC")
-        axes.set_xticks([1 / share for share in shares(found)], [f"1/{share}" for share in shares(found)])
+        axes.set_xticks([1 / share for share in cells], [f"1/{share}" for share in cells])
         axes.minorticks_off()
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
@@ -169,8 +191,15 @@ def draw(models: Models, mark: str, path: Path) -> None:
         figure.savefig(work, dpi=130, format="png", metadata={"Description": mark, "Software": None})
 
 
-def _seeds(models: Models) -> int:
-    return min(len(found["full", 1, "float32"]) for found in models.values())
+def _full(cells: dict[int, Found], name: str) -> float:
+    """Returns the mean of the full float32 model, in the measurement of the largest share."""
+    return _mean(next(iter(cells.values()))["full", 1, "float32"], name)
+
+
+def _seeds(models: Models) -> str:
+    """Returns how many seeds the cells have."""
+    counts = {len(found[default(found, share)]) for cells in models.values() for share, found in cells.items()}
+    return " to ".join(map(str, dict.fromkeys((min(counts), max(counts)))))
 
 
 TABLES: Final[dict[str, Callable[[Models], list[str]]]] = {
@@ -188,11 +217,11 @@ def filled(text: str, models: Models, images: str = "images") -> str:
 
 def main() -> None:
     """Writes the pages and the picture."""
-    models = read(RESULTS, PLAIN)
+    models = read(RESULTS, PLAIN, INT4)
     for page in PAGES:
         images = IMAGES.relative_to(page.parent).as_posix()
         write_text(page, filled(page.read_text(encoding="utf-8"), models, images))
-    draw(models, fingerprint([RESULTS]), IMAGES / "equal-bytes.png")
+    draw(models, fingerprint([RESULTS, INT4]), IMAGES / "equal-bytes.png")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from evidence.equal_bytes import IMAGES, PAGES, PLAIN, RESULTS, Models, filled, front, full, plain, read, short, trivial
+from evidence.equal_bytes import (
+    IMAGES,
+    INT4,
+    PAGES,
+    PLAIN,
+    RESULTS,
+    Models,
+    filled,
+    front,
+    full,
+    plain,
+    read,
+    short,
+    trivial,
+)
 
 
 @pytest.fixture
@@ -18,9 +32,9 @@ def models(tmp_path: Path) -> Models:
             ("full", 1, "int8", 2000, 0.799), ("full", 1, "int4", 1009, 0.795),
             ("plain uniform", 8, "int4", 1000, 0.76), ("plain uniform", 16, "int4", 500, 0.72),
             ("uniform", 8, "int8", 1000, 0.78), ("uniform", 8, "int4", 1000, 0.79),
-            ("elimination", 8, "int8", 1000, 0.81), ("elimination", 8, "int4", 1000, 0.82),
+            ("elimination", 8, "int8", 1000, 0.81), ("elimination", 8, "mixed", 1000, 0.82),
             ("uniform", 16, "int8", 500, 0.7), ("uniform", 16, "int4", 500, 0.71),
-            ("elimination", 16, "int8", 500, 0.70), ("elimination", 16, "int4", 500, 0.70),
+            ("elimination", 16, "int8", 500, 0.70), ("elimination", 16, "mixed", 500, 0.70),
         ):  # fmt: skip
             noise = seed / 1000 * (2 if method == "elimination" else 1)
             row = {"model": "fm", "seed": seed, "method": method, "share": share, "store": store, "bytes": size}
@@ -33,8 +47,8 @@ def models(tmp_path: Path) -> Models:
 
 
 def test_the_best_answer_without_a_search_must_fit(models: Models) -> None:
-    assert trivial(models["fm"], 8) == ("full", 1, "int4")
-    assert trivial(models["fm"], 16) == ("uniform", 16, "int4")
+    assert trivial(models["fm"][8], 8) == ("full", 1, "int4")
+    assert trivial(models["fm"][16], 16) == ("uniform", 16, "int4")
 
 
 def test_differences_are_paired_by_seed(models: Models) -> None:
@@ -45,7 +59,7 @@ def test_differences_are_paired_by_seed(models: Models) -> None:
 
 
 def test_answers_trained_plainly_have_their_own_table(models: Models) -> None:
-    del models["fm"]["plain uniform", 16, "int4"][1]
+    del models["fm"][16]["plain uniform", 16, "int4"][1]
     first, second = plain(models)[2:]
     start = "| FM | 1/8 | 2 | 0.8005 | full int4 0.7955 | 0.8210 | +0.0255 | +0.0205 | 0.00 | 0.75 | 0.012 | 0.025 |"
     assert first == start
@@ -59,8 +73,21 @@ def test_the_short_table_marks_the_better(models: Models) -> None:
     assert lines[2:5] == [
         "| 1 | full model, float32 | 0.8005 |",
         "| 1/8 | one width for all fields, int4 | 0.7955 |",
-        "| 1/8 | the default, int4 | **0.8210** |",
+        "| 1/8 | the default, int4 and int8 | **0.8210** |",
     ]
+
+
+def test_shares_that_were_not_measured_again_are_those_of_before(models: Models, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in (tmp_path / "equal.jsonl").read_text().splitlines()]
+    own, before = tmp_path / "own.jsonl", tmp_path / "before.jsonl"
+    own.write_text("".join(json.dumps(row) + "\n" for row in rows if row["share"] != 16))
+    earlier = [{**row, "auc": row["auc"] - 0.1, "store": row["store"].replace("mixed", "int4")} for row in rows]
+    before.write_text("".join(json.dumps(row) + "\n" for row in earlier if row["seed"] == 0))
+    found = read(own, before=before)
+    first, second = front(found)[2:]
+    assert first.split("|")[4] == " 0.8005 "
+    assert second.startswith("| FM | 1/16 | 1 | 0.7000 | uniform int4 0.6100 | 0.6000 |"), "with its own full model"
+    assert short(found)[0] == "| bytes, of 8 to 8 KB | test AUC, mean of 1 to 2 seeds | FM |"
 
 
 def test_full_models_of_the_paper_stand_beside(models: Models) -> None:
@@ -72,4 +99,4 @@ def test_the_page_on_disk_agrees_with_the_results() -> None:
         text = page.read_text(encoding="utf-8")
         assert "<!-- picture equal-bytes -->" in text
         images = IMAGES.relative_to(page.parent).as_posix()
-        assert filled(text, read(RESULTS, PLAIN), images) == text, "run: python -m evidence.equal_bytes"
+        assert filled(text, read(RESULTS, PLAIN, INT4), images) == text, "run: python -m evidence.equal_bytes"
