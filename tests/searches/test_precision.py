@@ -26,6 +26,7 @@ from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.train.pretraining import Pretrain, pretrain
 from fieldwise.train.retraining import Retrain, retrain, stored_for
 from fieldwise.train.task import Task
+from tests.models.factories import deep
 from tests.searches.small_searches import small
 
 OWNERS = np.array([0, 0, 1, 1, 2])
@@ -163,3 +164,11 @@ def test_other_searches_store_a_mixed_budget_in_int4(name: str, start: Task) -> 
     assert found.store == Store("int4")
     same = search(start, small(name), Budget.parse("11% bytes int4"))
     assert found.mask == same.mask
+
+
+def test_a_factorys_model_has_no_bits_to_choose(planted: Dataset) -> None:
+    task = Task.of(planted, deep, seed=0, device="cpu")
+    task = task.starting_from(pretrain(task, Pretrain(batch=512, epochs=1)).model)
+    found = search(task, Elimination(), "6% bytes mixed")
+    assert found.mask.int8 is None
+    assert found.mask == search(task, Elimination(), "6% bytes int4").mask
