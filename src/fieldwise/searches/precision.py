@@ -19,7 +19,7 @@ from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.quantize import SAMPLE, fitted_scales, rounded
 
 WEIGHT: Final = 2.0
-"""Factor of what int8 saves: retraining makes up for more of what dropped columns lose than of what rounding does."""
+"""Factor of what int8 saves, by trials (docs/log.md): retraining may make up for more of what dropped columns lose."""
 
 
 def fields_in_int8(model: HeadModel, budget: Budget, order: Order, curvature: Floats) -> tuple[str, ...]:

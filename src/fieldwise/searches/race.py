@@ -61,9 +61,8 @@ class Race(Search):
             home = folder / name if folder else None
             found = _search(name, values).run(task, budget, home / "search" if home else None, watcher)
             trained = retrain(
-                task, found.model, stored_for(self.retrain, budget, found.mask), home / "retrain" if home else None,
-                watcher,
-            )  # fmt: skip
+                task, found.model, stored_for(self.retrain, budget), home / "retrain" if home else None, watcher
+            )
             seconds += found.seconds + trained.seconds
             reached = evaluate(trained.model, task.valid).auc
             if best is None or reached > best[0]:

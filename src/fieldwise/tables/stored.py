@@ -135,9 +135,9 @@ class StoredEmbedding(FieldLookup):
             for place, j in enumerate(fields):
                 source = trained.table(j).detach()
                 if self.store.is_integer:
-                    self._fill_integers(source, width, place, self.layout.stacked_rows[j].start)
+                    self._fill_integers(source, width, place, self._stacked[j].start)
                 else:
-                    self.get_buffer(f"table_{width}")[self.layout.stacked_rows[j]] = source
+                    self.get_buffer(f"table_{width}")[self._stacked[j]] = source
         check_range(self, self.store)
 
     def _fill_integers(self, source: Tensor, width: int, place: int, first: int) -> None:
