@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fieldwise.core.errors import MaskError
 from fieldwise.core.mask import Mask
@@ -142,7 +143,8 @@ def test_a_padded_lift_has_the_gradients_of_one_by_width(
     lift.weight.requires_grad_(frozen != "weight")
     inputs = [tensor for tensor in (v, lift.weight) if tensor.requires_grad]
     coming, found = torch.randn(9, 4, 4), []
-    for most in (layers.PADDED, 9 * 4 * max(widths), 9 * 4 * max(widths) - 1):
+    padded = 9 * sum(width > 0 for width in widths) * max(widths)
+    for most in (layers.PADDED, padded, padded - 1):
         monkeypatch.setattr(layers, "PADDED", most)
         lifted = lift(v)
         found.append(
@@ -152,6 +154,15 @@ def test_a_padded_lift_has_the_gradients_of_one_by_width(
     assert (together, again, by_width) == ("<Transpose", "<Transpose", "<Cat")
     for one, other in zip(mine, theirs, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("widths", [(3, 0, 5, 3), (1, 2, 3, 4), (0, 4, 0, 1), (2, 2, 2, 2)], ids=str)
+@pytest.mark.parametrize("more", [0, 3])
+def test_fields_may_come_padded(widths: tuple[int, ...], more: int) -> None:
+    lift, v = Lift(Layout(SCHEMA, widths), 4), torch.randn(9, sum(widths))
+    live = [part for part in v.split(widths, 1) if part.shape[1]]
+    padded = torch.cat([functional.pad(part, (0, max(widths) + more - part.shape[1])) for part in live], 1)
+    torch.testing.assert_close(lift(padded), lift(v))
 
 
 def test_fields_are_lifted_by_width_where_most_of_a_padded_batch_would_be_zeros() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fieldwise.core.budget import Budget
 from fieldwise.core.mask import Mask
-from fieldwise.core.schema import Field, Layout, Schema
+from fieldwise.core.schema import Schema
 from fieldwise.core.store import Store
 from fieldwise.data.store import Split
 from fieldwise.exports.folder import export, load
@@ -28,42 +28,11 @@ from fieldwise.train.retraining import Retrain, retrain
 from fieldwise.train.task import Task
 from tests.searches.small_searches import small
 from tests.small_models import every_model, trained
-
-SCHEMA = Schema((
-    Field("a", 5), Field("u:frequent", 4), Field("u:middle", 8), Field("u:rare", 30), Field("b", 7, 3),
-    Field("i:frequent", 20), Field("i:rare", 40),
-))  # fmt: skip
-PLAIN = Schema((Field("a", 5), Field("u", 40), Field("b", 7, 3), Field("i", 59)))
-"""The same columns without tiers: ids follow each other, and 0 is `unknown`."""
-
-
-def rows(count: int = 300) -> tuple[Tensor, Tensor]:
-    """Ids in tiers and without; a fifth of the values is unknown."""
-    draw = np.random.default_rng(0)
-    plain = {f.name: draw.integers(0, f.cardinality, (count, f.length)) for f in PLAIN.fields}
-    for name in ("u", "i"):
-        plain[name][draw.random(count) < 0.2] = 0
-    tiers = dict(plain)
-    for column, names in SCHEMA.tiers.items():
-        start = 0
-        for field in (f for f in SCHEMA.fields if len(names) > 1 and f.name in names):
-            own = plain[column] - start
-            tiers[field.name] = np.where((own > 0) & (own < field.cardinality), own, 0)
-            start += field.cardinality - 1
-    found = (np.concatenate([ids[f.name] for f in s.fields], 1) for s, ids in ((SCHEMA, tiers), (PLAIN, plain)))
-    first, second = (torch.from_numpy(ids.astype(np.int32)) for ids in found)
-    return first, second
-
-
-IDS, PLAIN_IDS = rows()
+from tests.tiered_rows import IDS, PLAIN, PLAIN_IDS, SCHEMA, random_mask
 
 
 def masked(model: Callable[..., Tensor], mask: Mask) -> Tensor:
     return model(IDS, torch.from_numpy(mask.vector).float())
-
-
-def random_mask(layout: Layout, seed: int, fraction: float = 0.4) -> Mask:
-    return Mask.of(layout, (np.random.default_rng(seed).random(layout.columns) < fraction).astype(int))
 
 
 @pytest.mark.parametrize("settings", every_model())

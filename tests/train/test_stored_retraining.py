@@ -113,10 +113,17 @@ def test_scales_are_fitted_in_place(small: tuple[Task, CTRModel]) -> None:
     _, model = small
     assert isinstance(model, HeadModel)
     with rounding([model.embedding], Store("int4")) as (rows,):
-        before = {width: scales.data_ptr() for width, scales in rows._scales.items()}
+        model(torch.zeros(2, model.schema.places, dtype=torch.int32))
+        read = [
+            (steps.scales, steps.divisors, steps.bounds) for steps in (*rows._steps.values(), *rows._whole.values())
+        ]
+        assert len(read) == 2 * len(model.embedding.groups)
+        assert not any(scales.any() for scales, _, _ in read)
         rows.fit()
-        assert {width: scales.data_ptr() for width, scales in rows._scales.items()} == before
-        assert all(scales.min() > 0 for scales in rows._scales.values())
+        for scales, divisors, bounds in read:
+            assert scales.min() > 0
+            assert torch.equal(divisors, scales)
+            torch.testing.assert_close(bounds, 7.5 * scales)
 
 
 class Interrupt(Watcher):

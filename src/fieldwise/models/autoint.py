@@ -74,6 +74,8 @@ class AutoIntHead(Head):
     masked field.
     """
 
+    takes_padded = True
+
     def __init__(self, layout: Layout, settings: AutoInt) -> None:
         super().__init__()
         fields, live = len(layout.schema), live_fields(layout)

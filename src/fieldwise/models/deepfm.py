@@ -30,6 +30,8 @@ class DeepFM(OwnModel):
 class DeepFMHead(Head, SummedHead):
     """Lift, pairwise products and MLP; fields of width 0 are no inputs of the MLP."""
 
+    takes_padded = True
+
     def __init__(self, layout: Layout, settings: DeepFM) -> None:
         super().__init__()
         live = live_fields(layout)

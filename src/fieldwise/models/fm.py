@@ -25,6 +25,7 @@ class FM(OwnModel):
 class FMHead(Head, SummedHead):
     """Lift and pairwise products."""
 
+    takes_padded = True
     only_pairs = True
 
     def __init__(self, layout: Layout, common: int) -> None:

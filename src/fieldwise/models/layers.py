@@ -21,17 +21,22 @@ PADDED: Final = 2**19
 class Lift(nn.Module):
     """A bias-free linear map per field from its width to a common width: (B, S) to (B, F, D).
 
+    Fields with columns may also come padded with zeros to one width, that of the widest or more: (B, fields * width).
     `weight` has one row per column, so that removing a column removes a row. A field of width 0 gives zeros.
     """
 
     def __init__(self, layout: Layout, common: int) -> None:
         super().__init__()
         self._layout, self._runs = layout, runs(layout.widths)
-        most = max(layout.widths, default=0)
-        self._padded = most * len(layout.widths)
+        live = [j for j, width in enumerate(layout.widths) if width]
+        self._live = len(live)
+        self._padded = max(layout.widths, default=0) * len(live)
         self._gains = len(self._runs) > FEW_RUNS and self._padded <= len(self._runs) * layout.columns
-        places = [j * most + place for j, width in enumerate(layout.widths) for place in range(width)]
-        self.register_buffer("places", torch.tensor(places, dtype=torch.int64), persistent=False)
+        within = [place for width in layout.widths for place in range(width)]
+        self.register_buffer("within", torch.tensor(within, dtype=torch.int64), persistent=False)
+        owners = [place for place, j in enumerate(live) for _ in range(layout.widths[j])]
+        self.register_buffer("owners", torch.tensor(owners, dtype=torch.int64), persistent=False)
+        self.register_buffer("live", torch.tensor(live, dtype=torch.int64), persistent=False)
         weight = torch.empty(layout.columns, common)
         if not weight.is_meta:  # as in FieldEmbedding
             bound = torch.tensor([1 / math.sqrt(layout.widths[j]) for j in layout.owners])
@@ -40,10 +45,12 @@ class Lift(nn.Module):
 
     def forward(self, v: Tensor) -> Tensor:
         """Lift every field to the common width."""
+        if v.shape[1] != len(self.weight):
+            return self._padded_lift(v)
         if len(self._runs) == 1:
             return self._lift(v, self.weight, *self._runs[0])
         if self._lifts_together(v):
-            return self._padded_lift(v)
+            return self._padded_lift(v.new_zeros(len(v), self._padded).index_copy(1, self._places(self._padded), v))
         sizes = [width * fields for width, fields in self._runs]
         parts = zip(v.split(sizes, 1), self.weight.split(sizes), self._runs, strict=True)
         return torch.cat([self._lift(own, weight, *run) for own, weight, run in parts], 1)  # (B, F, D)
@@ -54,12 +61,19 @@ class Lift(nn.Module):
         steps = self.training and torch.is_grad_enabled() and plain
         return steps and self._gains and len(v) * self._padded <= PADDED
 
+    def _places(self, padded: int) -> Tensor:
+        """The place of each column where all fields together are padded to so many."""
+        return self.get_buffer("owners") * (padded // self._live) + self.get_buffer("within")
+
     def _padded_lift(self, v: Tensor) -> Tensor:
-        """Fields of any widths, padded with zeros to the largest, in one product."""
-        places, fields = self.get_buffer("places"), len(self._layout.widths)
-        each = v.new_zeros(len(v), self._padded).index_copy(1, places, v).unflatten(1, (fields, -1)).transpose(0, 1)
-        maps = self.weight.new_zeros(self._padded, self.weight.shape[1]).index_copy(0, places, self.weight)
-        return torch.bmm(each, maps.unflatten(0, (fields, -1))).transpose(0, 1)
+        """Fields that are padded with zeros to one width, in one product."""
+        padded, fields = v.shape[1], len(self._layout.widths)
+        maps = self.weight.new_zeros(padded, self.weight.shape[1]).index_copy(0, self._places(padded), self.weight)
+        each = v.unflatten(1, (self._live, -1)).transpose(0, 1)
+        lifted = torch.bmm(each, maps.unflatten(0, (self._live, -1)))  # (fields with columns, B, D)
+        if self._live < fields:
+            lifted = lifted.new_zeros(fields, *lifted.shape[1:]).index_copy(0, self.get_buffer("live"), lifted)
+        return lifted.transpose(0, 1)
 
     def maps(self, fields: list[int]) -> Tensor:
         """The maps of fields of equal width, (fields, width, D)."""

@@ -26,6 +26,9 @@ Slices = dict[str, dict[int, Tensor]]
 class Head(nn.Module, ABC):
     """Maps the flat embedding to logits."""
 
+    takes_padded: bool = False
+    """Whether fields may also come padded with zeros to the widest, (B, F * widest)."""
+
     @abstractmethod
     def forward(self, v: Tensor) -> Tensor:
         """Logits (B,) of the embedding v (B, S)."""

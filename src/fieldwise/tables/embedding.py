@@ -55,7 +55,7 @@ class FieldLookup(nn.Module, ABC):
         for width in self.groups:
             pooled = self.is_pooled(width)
             found = self._pooled(ids, width) if pooled else self.read(self.rows(ids, width), width)
-            if len(self._runs) == 1:
+            if len(self.groups) == 1:
                 return found.flatten(1)
             parts[width] = iter(found.split([count for other, count in self._runs if other == width], 1))
         ordered = [next(parts[width]).flatten(1) for width, _ in self._runs if width]

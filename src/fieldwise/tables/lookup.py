@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -100,8 +100,16 @@ def _sorted(rows: Tensor, below: int) -> tuple[Tensor, Tensor]:
 
 Reader = Callable[[nn.Parameter, Tensor], Found]
 """Reads rows of a table: weights (rows, width) at row numbers (B, n)."""
-Rounding = Callable[[Found, int], Found]
-"""Rounds found rows of the tables of one width."""
+
+
+class Rounding(Protocol):
+    """Rounds rows of the tables of an embedding as they will be stored."""
+
+    def __call__(self, found: Found, width: int) -> Found:
+        """The same rows of the table of one width, rounded."""
+
+    def of_all(self, weights: Tensor) -> Tensor:
+        """The numbers of all tables, one after the other, rounded."""
 
 
 def whole_table(table: nn.Parameter, rows: Tensor) -> Found:

@@ -1,5 +1,7 @@
 """Rounding of tables to integers: scales of the least error, and packing of two 4-bit integers per byte."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -43,37 +45,81 @@ def quantized(values: Tensor, scales: Tensor, top: int) -> Tensor:
     return _integers(values, scales, top).to(torch.int8)
 
 
-def rounded(values: Tensor, scales: Tensor, top: int | Tensor) -> Tensor:
+def rounded(values: Tensor, scales: Tensor, top: int) -> Tensor:
     """The values after rounding to integers and back."""
     return _integers(values, scales, top) * scales
 
 
-def _integers(values: Tensor, scales: Tensor, top: int | Tensor) -> Tensor:
+def _integers(values: Tensor, scales: Tensor, top: int) -> Tensor:
     divided = values / torch.where(scales == 0, 1.0, scales)
-    return torch.where(scales == 0, 0.0, divided.round().clamp(-top, top))  # type: ignore[arg-type]
+    return torch.where(scales == 0, 0.0, divided.round().clamp(-top, top))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What rounding needs to know of each number, ready for many steps of a training; all broadcast to the numbers."""
+
+    scales: Tensor
+    divisors: Tensor
+    """The scales, or 1 where they are 0."""
+    tops: Tensor | int
+    """The largest integers, or one for all."""
+    bounds: Tensor
+    """Numbers above these are clipped."""
+
+    @classmethod
+    def of(cls, scales: Tensor, tops: Tensor | int) -> "Steps":
+        """Those of scales and the largest integers."""
+        return cls(scales, torch.where(scales == 0, 1.0, scales), tops, scales * (tops + 0.5))
+
+    def fill(self, scales: Tensor) -> None:
+        """Change the scales, in place."""
+        self.copy_(Steps.of(scales, self.tops))
+
+    def at(self, rows: Tensor) -> "Steps":
+        """Those of rows."""
+        tops = self.tops if isinstance(self.tops, int) else self.tops[rows]
+        return Steps(self.scales[rows], self.divisors[rows], tops, self.bounds[rows])
+
+    def copy_(self, other: "Steps") -> None:
+        """Take the numbers of others, in place."""
+        self.scales.copy_(other.scales)
+        self.divisors.copy_(other.divisors)
+        self.bounds.copy_(other.bounds)
+
+    @classmethod
+    def flat(cls, parts: "Sequence[tuple[Steps, torch.Size]]") -> "Steps":
+        """Those of tables of these shapes, one number after the other."""
+        scales = torch.cat([steps.scales.expand(shape).flatten() for steps, shape in parts])
+        tops = {steps.tops for steps, _ in parts}
+        if len(tops) == 1 and isinstance(top := tops.pop(), int):
+            return cls.of(scales, top)
+        each = [torch.as_tensor(steps.tops, device=scales.device).expand(shape).flatten() for steps, shape in parts]
+        return cls.of(scales, torch.cat(each))
 
 
 class _Straight(torch.autograd.Function):
     """Rounding whose gradient passes unchanged where values are not clipped."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, scales: Tensor, top: int | Tensor) -> Tensor:
+    def forward(ctx: Any, values: Tensor, steps: Steps) -> Tensor:
         """Values rounded to integers and back."""
-        ctx.save_for_backward(values, scales * (top + 0.5))
-        return rounded(values, scales, top)
+        ctx.save_for_backward(values, steps.bounds)
+        integers, tops = values.div(steps.divisors).round_(), steps.tops
+        return integers.clamp_(-tops, tops).mul_(steps.scales)  # type: ignore[arg-type]
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         """The gradient of the values; outside the range, only if a step against it moves them inside."""
-        values, bound = ctx.saved_tensors
+        values, bounds = ctx.saved_tensors
         grad = grads[0]
-        outward = (values.abs() > bound) & (values * grad < 0)
-        return torch.where(outward, 0.0, grad), None, None
+        outward = (values.abs() > bounds).logical_and_(values * grad < 0)
+        return grad.masked_fill(outward, 0.0), None
 
 
-def straight(values: Tensor, scales: Tensor, top: int | Tensor) -> Tensor:
-    """`rounded`, with a straight-through gradient; `top` is one integer, or one per row."""
-    found: Tensor = _Straight.apply(values, scales, top)  # type: ignore[no-untyped-call]
+def straight(values: Tensor, steps: Steps) -> Tensor:
+    """`rounded`, with a straight-through gradient."""
+    found: Tensor = _Straight.apply(values, steps)  # type: ignore[no-untyped-call]
     return found
 
 

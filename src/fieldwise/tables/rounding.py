@@ -1,6 +1,6 @@
 """Rounding of the rows that a training reads, so that the model learns with the numbers that will be stored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from fieldwise.core.store import Store
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.lookup import Found
-from fieldwise.tables.quantize import fitted_scales, straight
+from fieldwise.tables.quantize import Steps, fitted_scales, straight
 
 
 class RoundedRows:
@@ -20,22 +20,24 @@ class RoundedRows:
         self._embedding, self._store = embedding, store
         self.on = True
         """Whether rows are rounded; if not, they are passed on as they are."""
-        self._scales: dict[int, Tensor] = {}
         stores = store.of(embedding.layout.schema.names)
         self._tops = {width: [stores[j].top for j in fields] for width, fields in embedding.groups.items()}
         """The largest integer of each field, by width."""
-        self._top_of: dict[int, Tensor] = {}
-        """The same as tensors, of widths whose fields differ."""
+        self._steps: dict[int, Steps] = {}
+        """The scale of each number of a field, by width, and the largest integer."""
+        self._whole: dict[int, Steps] = {}
+        """The same of each row, of tables that are read as a whole."""
+        self._all: Steps | None = None
+        """The same of all numbers, of tables that are read together."""
         self._owners: dict[int, Tensor] = {}
         """The place of each row's field among those of its width."""
         for width, fields in embedding.groups.items():
             table = embedding.tables[str(width)]
             counts = torch.tensor([embedding.layout.schema.cardinalities[j] for j in fields])
             self._owners[width] = torch.arange(len(fields)).repeat_interleave(counts).to(table.device)
-            self._scales[width] = torch.zeros(len(fields), width, device=table.device)
             tops = self._tops[width]
-            if len(set(tops)) > 1:
-                self._top_of[width] = torch.tensor(tops, dtype=table.dtype, device=table.device)[:, None]
+            differ = torch.tensor(tops, dtype=table.dtype, device=table.device)[:, None] if len(set(tops)) > 1 else None
+            self._steps[width] = Steps.of(table.new_zeros(len(fields), width), tops[0] if differ is None else differ)
 
     @torch.no_grad()
     def fit(self) -> None:
@@ -44,18 +46,36 @@ class RoundedRows:
             if not self._store.scales_rows(width):
                 pairs = zip(fields, self._tops[width], strict=True)
                 each = [fitted_scales(self._embedding.table(j), top) for j, top in pairs]
-                self._scales[width].copy_(torch.stack(each))
+                self._steps[width].fill(torch.stack(each))
+                if width in self._whole:
+                    self._whole[width].copy_(self._steps[width].at(self._owners[width]))
+        self._all = None
 
     def __call__(self, found: Found, width: int) -> Found:
         """The same rows, rounded."""
         if not self.on:
             return found
+        return replace(found, weights=straight(found.weights, self._steps_of(found.weights, width, found.rows)))
+
+    def of_all(self, weights: Tensor) -> Tensor:
+        """The numbers of all tables, one after the other, rounded."""
+        if not self.on:
+            return weights
+        if self._all is None or self._store.by == "row":
+            parts = weights.split([table.numel() for table in self._embedding.tables.values()])
+            tables = [(part.view(-1, width), width) for part, width in zip(parts, self._embedding.groups, strict=True)]
+            self._all = Steps.flat([(self._steps_of(table, width), table.shape) for table, width in tables])
+        return straight(weights, self._all)
+
+    def _steps_of(self, weights: Tensor, width: int, rows: Tensor | None = None) -> Steps:
+        """Those of some rows of the table of one width, or of all."""
         if self._store.scales_rows(width):
-            scales = found.weights.detach().abs().amax(1, keepdim=True) / self._store.top
-            return replace(found, weights=straight(found.weights, scales, self._store.top))
-        owners = self._owners[width] if found.rows is None else self._owners[width][found.rows]
-        top = self._top_of[width][owners] if width in self._top_of else self._tops[width][0]
-        return replace(found, weights=straight(found.weights, self._scales[width][owners], top))
+            return Steps.of(weights.detach().abs().amax(1, keepdim=True) / self._store.top, self._store.top)
+        if rows is not None:
+            return self._steps[width].at(self._owners[width][rows])
+        if width not in self._whole:
+            self._whole[width] = self._steps[width].at(self._owners[width])
+        return self._whole[width]
 
 
 @contextmanager
@@ -69,3 +89,17 @@ def rounding(embeddings: list[FieldEmbedding], store: Store) -> Iterator[list[Ro
     finally:
         for embedding in embeddings:
             embedding.rounding = None
+
+
+@contextmanager
+def rounding_now(rounded: Sequence[RoundedRows]) -> Iterator[None]:
+    """A block in which rows are rounded as they would be stored now."""
+    before = [rows.on for rows in rounded]
+    for rows in rounded:
+        rows.fit()
+        rows.on = True
+    try:
+        yield
+    finally:
+        for rows, on in zip(rounded, before, strict=True):
+            rows.on = on

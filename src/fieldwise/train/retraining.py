@@ -1,8 +1,9 @@
 """Retraining of the compact model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal
 
@@ -13,14 +14,15 @@ from fieldwise.core.automatic import AUTO, chosen
 from fieldwise.core.budget import Budget
 from fieldwise.core.errors import SettingsError
 from fieldwise.core.mask import Mask
-from fieldwise.core.records import Epoch
+from fieldwise.core.records import Epoch, Metrics
 from fieldwise.core.store import FLOAT32, MIXED, Store, StoreText
 from fieldwise.core.watcher import Watcher
 from fieldwise.models.compact import compact
+from fieldwise.models.joined import JoinedModel, joined_model
 from fieldwise.models.model import CTRModel
 from fieldwise.models.stored import StoredModel, check_fields, check_store, stored
 from fieldwise.tables.embedding import FieldEmbedding
-from fieldwise.tables.rounding import RoundedRows, rounding
+from fieldwise.tables.rounding import RoundedRows, rounding, rounding_now
 from fieldwise.tables.row_factored import row_factored
 from fieldwise.train.average import Before, before_of
 from fieldwise.train.decay import Decay, plain_epochs
@@ -164,7 +166,7 @@ class Retraining:
         enough: Condition = lambda _: False,
     ) -> list[Epoch]:
         """Train in place for all epochs while the learning rate decays, or until the stored model stops improving."""
-        task, store, decays = self.task, self.store, settings.schedule == "decay"
+        task, decays = self.task, settings.schedule == "decay"
         plain = plain_epochs(settings.epochs) if decays else 0
 
         def begin_rounding(epoch: int) -> bool:
@@ -178,11 +180,13 @@ class Retraining:
                 rows.fit()
 
         strength = strength_of(settings.l2, small, settings.optimizer, bool(rounded))
-        squares = penalty(small, strength, chosen(settings.batch), task.left_out)
+        batch = chosen(settings.batch)
+        squares = penalty(small, strength, batch, task.left_out)
+        joined = joined_model(small) if squares is not None else None  # it reads whole tables, as squares do
         plan = TrainingPlan(
             stage="retrain",
-            forward=row_factored(small, chosen(settings.batch)),
-            evaluate=lambda: evaluate(_in(store, small), task.valid),
+            forward=joined or row_factored(small, batch),
+            evaluate=self._evaluation(small, joined, rounded),
             stop=enough if decays else early_stop(chosen(settings.patience)),
             keep_best=True,
             average=before_of(settings.average, small, "retrain", self.rounds),
@@ -196,7 +200,26 @@ class Retraining:
             slow=_memorizing(small, task),
             place=int(bool(rounded) and not decays),
         )
-        return fit(small, task, settings, plan, folder, self.watcher)
+        return fit(small, self._joined_task if joined else task, settings, plan, folder, self.watcher)
+
+    def _evaluation(
+        self, small: CTRModel, joined: JoinedModel | None, rounded: Sequence[RoundedRows]
+    ) -> Callable[[], Metrics]:
+        """Evaluates the stored model on validation rows."""
+        exact = self.store == FLOAT32 or (bool(rounded) and self.store.by == "column")
+        if joined is None or not exact:
+            return lambda: evaluate(_in(self.store, small), self.task.valid)
+
+        def as_stored() -> Metrics:
+            with rounding_now(rounded):
+                return evaluate(joined, self._joined_task.valid)
+
+        return as_stored
+
+    @cached_property
+    def _joined_task(self) -> Task:
+        """The rows with one id for each column of the data, in place of its tiers."""
+        return self.task.joined()
 
 
 def is_worse(history: list[Epoch]) -> bool:

@@ -1,0 +1,193 @@
+"""A model with tiers over joined rows: the same logits, gradients and trainings."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fieldwise.core.mask import Mask
+from fieldwise.core.schema import Layout
+from fieldwise.core.store import Store
+from fieldwise.models import joined as module
+from fieldwise.models.autoint import AutoInt
+from fieldwise.models.compact import compact
+from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.fm import FM
+from fieldwise.models.joined import JoinedModel, joined_model
+from fieldwise.models.model import HeadModel, OwnModel
+from fieldwise.models.stored import StoredModel, stored
+from fieldwise.searches.elimination import Elimination
+from fieldwise.searches.search import search
+from fieldwise.tables.rounding import rounding, rounding_now
+from fieldwise.train import retraining
+from fieldwise.train.evaluate import evaluate
+from fieldwise.train.pretraining import pretrain
+from fieldwise.train.retraining import Retrain, retrain
+from fieldwise.train.task import Task
+from tests.memorized import SETTINGS, tiered_task
+from tests.small_models import every_model, trained
+from tests.tiered_rows import IDS, PLAIN, PLAIN_IDS, SCHEMA, random_mask
+from tests.trainings import Stop, interrupted, numbers
+
+STORES = [None, "int4", "int4 row", "int8", 'mixed ["u:frequent", "a"]']
+
+
+def masks(layout: Layout) -> dict[str, Mask]:
+    """Masks of a layout of width 4 or more."""
+    fields, first = layout.schema.names, (1, 0, 1, 0, 1, 1, 0)
+    one_tier = {"u:middle": (1, 3), "b": (0,)}
+    return {
+        "all": Mask.all(layout),
+        "random": random_mask(layout, 3),
+        "first-order weights of some tiers": Mask(layout, random_mask(layout, 4).kept, first),
+        "one tier of a column": Mask(layout, tuple(one_tier.get(name, ()) for name in fields), (0, 0, 1, 0, 0, 0, 1)),
+        "first-order weights of no column with tiers": Mask(layout, random_mask(layout, 5).kept, (1, 0, 0, 0, 1, 0, 0)),
+    }
+
+
+def small_model(settings: OwnModel, kind: str) -> HeadModel:
+    """A compact model in float64."""
+    model = trained(settings, settings.layout(SCHEMA)).double()
+    return compact(model, masks(model.layout)[kind]).double().train()
+
+
+def pass_of(model: HeadModel, forward: Callable[[Tensor], Tensor], ids: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    """Logits, and the gradients of all weights."""
+    model.zero_grad()
+    torch.manual_seed(0)  # dropout
+    logits = forward(ids)
+    logits.sigmoid().square().sum().backward()
+    return logits, {name: weight.grad for name, weight in model.named_parameters()}
+
+
+@pytest.mark.parametrize("kind", masks(FM(width=4).layout(SCHEMA)))
+@pytest.mark.parametrize("settings", every_model())
+def test_logits_and_gradients_are_those_of_the_model_with_tiers(settings: OwnModel, kind: str) -> None:
+    assert SCHEMA.joined == PLAIN
+    model = small_model(settings, kind)
+    joined = joined_model(model)
+    assert joined is not None
+    wanted, grads = pass_of(model, model, IDS)
+    found, same = pass_of(model, joined, PLAIN_IDS)
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=1e-12)
+    for name, grad in grads.items():
+        torch.testing.assert_close(same[name], grad, atol=1e-12, rtol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("store", STORES[1:])
+@pytest.mark.parametrize("settings", [FM(width=5), DCNv2(width=5)])
+def test_rounding_is_that_of_the_model_with_tiers(settings: OwnModel, store: str) -> None:
+    model = small_model(settings, "random")
+    joined = JoinedModel(model)
+    tables = [model.embedding, *([model.first_order] if model.first_order else [])]
+    with rounding(tables, Store.parse(store)) as rows:
+        for of_tables in rows:
+            of_tables.fit()
+        wanted, grads = pass_of(model, model, IDS)
+        found, same = pass_of(model, joined, PLAIN_IDS)
+        torch.testing.assert_close(found, wanted, atol=1e-12, rtol=1e-12)
+        for name, grad in grads.items():
+            torch.testing.assert_close(same[name], grad, atol=1e-12, rtol=1e-12, msg=name)
+        for of_tables in rows:
+            of_tables.on = False
+        plain, _ = pass_of(model, joined, PLAIN_IDS)
+        assert not torch.allclose(plain, found)
+
+
+@pytest.mark.parametrize("settings", [FM(width=5), DeepFM(width=5, hidden=(8,)), DCNv2(width=5)])
+@pytest.mark.parametrize("store", ["int4", 'mixed ["u:frequent", "a"]'])
+def test_rounded_now_it_is_the_stored_model(settings: OwnModel, store: str) -> None:
+    model = small_model(settings, "first-order weights of some tiers").float().eval()
+    tables = [model.embedding, *([model.first_order] if model.first_order else [])]
+    with rounding(tables, Store.parse(store)) as rows:
+        for of_tables in rows:
+            of_tables.on = False
+        with rounding_now(rows), torch.no_grad():
+            found = JoinedModel(model)(PLAIN_IDS)
+        assert not any(of_tables.on for of_tables in rows)
+    torch.testing.assert_close(found, stored(model, Store.parse(store))(IDS), atol=1e-5, rtol=1e-5)
+
+
+def test_models_that_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = FM(width=4)
+    assert joined_model(trained(settings, settings.layout(PLAIN))) is None, "no tiers"
+    model = small_model(settings, "random")
+    assert joined_model(model) is not None
+    monkeypatch.setattr(module, "FEW", 0)
+    monkeypatch.setattr(module, "TIMES", 1)
+    assert joined_model(model) is None, "more zeros than weights"
+    empty = Mask(settings.layout(SCHEMA), ((),) * len(SCHEMA))
+    assert joined_model(compact(trained(settings, empty.full), empty)) is None, "no columns"
+
+
+def start_and_model(settings: OwnModel, budget: str = "30%") -> tuple[Task, HeadModel]:
+    """A pretrained task with tiers, one of whose columns is harmful, and a compact model."""
+    task = tiered_task(settings)
+    task = task.starting_from(pretrain(task, SETTINGS))
+    found = search(task, Elimination(), budget).model
+    assert isinstance(found, HeadModel)
+    return task, found
+
+
+@pytest.mark.parametrize("settings", [FM(width=6), DeepFM(width=6, hidden=(8,)), AutoInt(width=6), DCNv2(width=6)])
+@pytest.mark.parametrize("store", ["float32", "int4"])
+def test_retraining_on_joined_rows_is_that_on_tiers(
+    settings: OwnModel, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, small = start_and_model(settings)
+    fast = Retrain(batch=128, epochs=2, decay={"epochs": 2, "rate": 1}, store=store)
+    found = retrain(task, small, fast)
+    monkeypatch.setattr(retraining, "joined_model", lambda _: None)
+    wanted = retrain(task, small, fast)
+    each = zip(numbers(found), numbers(wanted), strict=True)
+    # one step in another order of sums moves a weight by up to its rate: Adam divides by the gradient's size
+    assert all(a == pytest.approx(b, abs=2e-3) for one, two in each for a, b in zip(one, two, strict=True))
+    assert found.history[0].auc == pytest.approx(wanted.history[0].auc, abs=1e-5)
+    best = max(epoch.kept_auc for epoch in found.history)
+    assert isinstance(found.model, StoredModel) == (store == "int4")
+    assert evaluate(found.model, task.valid_rows).auc == pytest.approx(best, abs=1e-5)
+
+
+@pytest.mark.parametrize("store", ["float32", "int4"])
+def test_an_interrupted_retraining_on_joined_rows_ends_with_the_same_bits(store: str, tmp_path: Path) -> None:
+    task, small = start_and_model(FM(width=6))
+    fast = Retrain(batch=128, epochs=3, decay={"epochs": 3}, store=store)
+    interrupted(task, small, fast, tmp_path, Stop(2))
+
+
+def test_a_checkpoint_of_tiers_goes_on_with_joined_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, small = start_and_model(FM(width=6))
+    fast = Retrain(batch=128, epochs=3, decay={"epochs": 3})
+    with monkeypatch.context() as before:
+        before.setattr(retraining, "joined_model", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            retrain(task, small, fast, tmp_path / "a", Stop(1))
+    again = retrain(task, small, fast, tmp_path / "a")
+    assert [epoch.auc for epoch in again.history] == pytest.approx(
+        [epoch.auc for epoch in retrain(task, small, fast).history], abs=5e-3
+    )
+
+
+def test_without_squares_rows_keep_their_tiers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then only rows that a batch reads move, and joined tables would be read whole."""
+    task, small = start_and_model(FM(width=6))
+
+    def never(_: object) -> None:
+        raise AssertionError("joined")
+
+    monkeypatch.setattr(retraining, "joined_model", never)
+    retrain(task, small, Retrain(batch=128, epochs=2, l2=0))
+    with pytest.raises(AssertionError, match="joined"):
+        retrain(task, small, Retrain(batch=128, epochs=2))
+
+
+def test_bfloat16_on_joined_rows() -> None:
+    task, small = start_and_model(FM(width=6))
+    half = Retrain(batch=128, epochs=2, precision="bfloat16")
+    full = Retrain(batch=128, epochs=2)
+    found, wanted = (retrain(task, small, settings).history[-1].auc for settings in (half, full))
+    assert found == pytest.approx(wanted, abs=0.01)
