@@ -118,6 +118,22 @@ def test_cases_without_and_with_tiers_start_from_one_model(tmp_path: Path, monke
         resumable.Unit(tmp_path / "plain", "fm", 0, "cpu").cases()
 
 
+def test_joined_times_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    joined, threads = import_module("joined"), torch.get_num_threads()
+    rows = pa.table({"user": [f"u{i % 300}" for i in range(3000)], "click": [int(i % 7 < 3) for i in range(3000)]})
+    prepare(Frame(frame=rows, label="click", min_count=1), out=tmp_path / "data")
+    way, out = joined.retraining.joined_model, tmp_path / "joined.json"
+    what = ["--models", "fm", "--budgets", "50% parameters", "6% bytes int4", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["joined.py", str(tmp_path / "data"), *what])
+    joined.main()
+    torch.set_num_threads(threads)
+    found = json.loads(out.read_text())
+    assert [(row["model"], row["budget"]) for row in found] == [("fm", "50% parameters"), ("fm", "6% bytes int4")]
+    assert all(min(row["pretraining"], row["tiers"], row["joined"]) > 0 for row in found)
+    assert joined.retraining.joined_model is way
+
+
 def test_robust_tells_refused_budgets_from_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     robust = import_module("robust")
