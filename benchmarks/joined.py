@@ -32,7 +32,7 @@ def rows_of(unit: Unit, budgets: list[str]) -> list[dict[str, Any]]:
     """Times one model of one dataset."""
     first, cases = unit.cases(Pretrain(epochs=EPOCHS, harmful="keep"))
     task, rows = cases[True].task, []
-    ways = {"tiers": lambda _: None, "joined": retraining.joined_model}
+    ways = {"tiers": lambda *_: None, "joined": retraining.joined_model}
     for text in budgets:
         budget = Budget.parse(text)
         found = search(task, Elimination(), budget)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from fieldwise.core.mask import Mask
-from fieldwise.core.schema import Layout
+from fieldwise.core.schema import Field, Layout, Schema
 from fieldwise.core.store import Store
-from fieldwise.models import joined as module
 from fieldwise.models.autoint import AutoInt
 from fieldwise.models.compact import compact
 from fieldwise.models.dcnv2 import DCNv2
@@ -33,7 +32,8 @@ from tests.small_models import every_model, trained
 from tests.tiered_rows import IDS, PLAIN, PLAIN_IDS, SCHEMA, random_mask
 from tests.trainings import Stop, interrupted, numbers
 
-STORES = [None, "int4", "int4 row", "int8", 'mixed ["u:frequent", "a"]']
+STORES = ["int4", "int4 row", "int8", 'mixed ["u:frequent", "a"]']
+MODELS = [FM(width=6), DeepFM(width=6, hidden=(8,)), AutoInt(width=6), DCNv2(width=6)]
 
 
 def masks(layout: Layout) -> dict[str, Mask]:
@@ -69,7 +69,7 @@ def pass_of(model: HeadModel, forward: Callable[[Tensor], Tensor], ids: Tensor) 
 def test_logits_and_gradients_are_those_of_the_model_with_tiers(settings: OwnModel, kind: str) -> None:
     assert SCHEMA.joined == PLAIN
     model = small_model(settings, kind)
-    joined = joined_model(model)
+    joined = joined_model(model, 128)
     assert joined is not None
     wanted, grads = pass_of(model, model, IDS)
     found, same = pass_of(model, joined, PLAIN_IDS)
@@ -78,7 +78,7 @@ def test_logits_and_gradients_are_those_of_the_model_with_tiers(settings: OwnMod
         torch.testing.assert_close(same[name], grad, atol=1e-12, rtol=1e-12, msg=name)
 
 
-@pytest.mark.parametrize("store", STORES[1:])
+@pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("settings", [FM(width=5), DCNv2(width=5)])
 def test_rounding_is_that_of_the_model_with_tiers(settings: OwnModel, store: str) -> None:
     model = small_model(settings, "random")
@@ -112,16 +112,55 @@ def test_rounded_now_it_is_the_stored_model(settings: OwnModel, store: str) -> N
     torch.testing.assert_close(found, stored(model, Store.parse(store))(IDS), atol=1e-5, rtol=1e-5)
 
 
-def test_models_that_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_is_that_of_the_model_with_tiers() -> None:
+    model = small_model(FM(width=5), "first-order weights of some tiers").float()
+    with torch.no_grad():
+        exact = model(IDS)
+        with torch.autocast("cpu", torch.bfloat16):
+            wanted, found = model(IDS), JoinedModel(model)(PLAIN_IDS)
+    assert 0 < (wanted - exact).abs().max() < 0.5
+    assert (found - exact).abs().max() < 2 * (wanted - exact).abs().max()
+
+
+def test_models_that_are_not_joined() -> None:
     settings = FM(width=4)
-    assert joined_model(trained(settings, settings.layout(PLAIN))) is None, "no tiers"
-    model = small_model(settings, "random")
-    assert joined_model(model) is not None
-    monkeypatch.setattr(module, "FEW", 0)
-    monkeypatch.setattr(module, "TIMES", 1)
-    assert joined_model(model) is None, "more zeros than weights"
+    assert joined_model(trained(settings, settings.layout(PLAIN)), 128) is None, "no tiers"
     empty = Mask(settings.layout(SCHEMA), ((),) * len(SCHEMA))
-    assert joined_model(compact(trained(settings, empty.full), empty)) is None, "no columns"
+    assert joined_model(compact(trained(settings, empty.full), empty), 128) is None, "no columns"
+
+
+def with_users(rare: int) -> Schema:
+    """A schema whose rare users are so many."""
+    return Schema((Field("u:frequent", 4), Field("u:rare", rare), Field("a", 5)))
+
+
+def joins(settings: OwnModel, schema: Schema, kept: tuple[tuple[int, ...], ...], batch: int) -> bool:
+    """Whether a model with these columns, and first-order weights of the first field only, is joined."""
+    full = settings.layout(schema)
+    return joined_model(settings.fresh(schema, Mask(full, kept, (1, *(0,) * (len(kept) - 1)))), batch) is not None
+
+
+@pytest.mark.parametrize("settings", [FM(width=16), DCNv2(width=16)])
+def test_joined_tables_must_not_be_large_for_a_batch(settings: OwnModel) -> None:
+    kept = ((0, 1, 2, 3), (0,), (0,))
+    assert joins(settings, with_users(10_000), kept, 128)
+    assert not joins(settings, with_users(100_000), kept, 128), "800 thousand or more numbers at every step"
+    assert joins(settings, with_users(100_000), kept, 32_768) == isinstance(settings, DCNv2), "few for a large batch"
+
+
+def test_rows_of_first_order_weights_count_too() -> None:
+    columns_of_others = ((), (), (0,))
+    assert joins(FM(width=16), with_users(100_000), columns_of_others, 128)
+    assert not joins(FM(width=16), with_users(200_000), columns_of_others, 128)
+
+
+def test_a_padded_batch_must_not_be_large() -> None:
+    """One wide field pads all others."""
+    schema = Schema((Field("u:frequent", 70), Field("u:rare", 90), *(Field(f"f{j}", 3) for j in range(38))))
+    kept = (tuple(range(64)), (0,), *((0,),) * 38)
+    assert joins(FM(width=64), schema, kept, 128)
+    assert not joins(FM(width=64), schema, kept, 512)
+    assert joins(DCNv2(width=64), schema, kept, 512), "its fields are not padded"
 
 
 def start_and_model(settings: OwnModel, budget: str = "30%") -> tuple[Task, HeadModel]:
@@ -133,22 +172,50 @@ def start_and_model(settings: OwnModel, budget: str = "30%") -> tuple[Task, Head
     return task, found
 
 
-@pytest.mark.parametrize("settings", [FM(width=6), DeepFM(width=6, hidden=(8,)), AutoInt(width=6), DCNv2(width=6)])
-@pytest.mark.parametrize("store", ["float32", "int4"])
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of every pass over joined rows."""
+    found, forward = list[int](), JoinedModel.forward
+
+    def counted(self: JoinedModel, ids: Tensor) -> Tensor:
+        found.append(len(ids))
+        return forward(self, ids)
+
+    monkeypatch.setattr(JoinedModel, "forward", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "store", "schedule"),
+    [
+        *((model, store, "decay") for model in MODELS for store in ("float32", "int4")),
+        (FM(width=6), "int4", "constant"),
+        (FM(width=6), "int4 row", "decay"),
+        (FM(width=6), "int8", "decay"),
+        (DCNv2(width=6), 'mixed ["user:frequent", "kind"]', "decay"),
+    ],
+)
 def test_retraining_on_joined_rows_is_that_on_tiers(
-    settings: OwnModel, store: str, monkeypatch: pytest.MonkeyPatch
+    settings: OwnModel, store: str, schedule: str, passes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, small = start_and_model(settings)
-    fast = Retrain(batch=128, epochs=2, decay={"epochs": 2, "rate": 1}, store=store)
+    fast = Retrain.model_validate({
+        "batch": 128, "epochs": 2, "decay": {"epochs": 2, "rate": 1}, "schedule": schedule, "l2": 0.003, "store": store,
+    })  # fmt: skip
     found = retrain(task, small, fast)
-    monkeypatch.setattr(retraining, "joined_model", lambda _: None)
+    steps, batches = len(found.history) - 1, -(-len(task.train_rows) // 128)
+    evaluations = len(passes) - steps * batches
+    assert evaluations >= (1 + steps if store in ("float32", "int4") else 0)
+    monkeypatch.setattr(retraining, "joined_model", lambda *_: None)
+    passes.clear()
     wanted = retrain(task, small, fast)
+    assert not passes
     each = zip(numbers(found), numbers(wanted), strict=True)
     # one step in another order of sums moves a weight by up to its rate: Adam divides by the gradient's size
     assert all(a == pytest.approx(b, abs=2e-3) for one, two in each for a, b in zip(one, two, strict=True))
     assert found.history[0].auc == pytest.approx(wanted.history[0].auc, abs=1e-5)
     best = max(epoch.kept_auc for epoch in found.history)
-    assert isinstance(found.model, StoredModel) == (store == "int4")
+    assert isinstance(found.model, StoredModel) == (store != "float32")
     assert evaluate(found.model, task.valid_rows).auc == pytest.approx(best, abs=1e-5)
 
 
@@ -163,7 +230,7 @@ def test_a_checkpoint_of_tiers_goes_on_with_joined_rows(tmp_path: Path, monkeypa
     task, small = start_and_model(FM(width=6))
     fast = Retrain(batch=128, epochs=3, decay={"epochs": 3})
     with monkeypatch.context() as before:
-        before.setattr(retraining, "joined_model", lambda _: None)
+        before.setattr(retraining, "joined_model", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             retrain(task, small, fast, tmp_path / "a", Stop(1))
     again = retrain(task, small, fast, tmp_path / "a")
@@ -176,18 +243,10 @@ def test_without_squares_rows_keep_their_tiers(monkeypatch: pytest.MonkeyPatch) 
     """Then only rows that a batch reads move, and joined tables would be read whole."""
     task, small = start_and_model(FM(width=6))
 
-    def never(_: object) -> None:
+    def never(*_: object) -> None:
         raise AssertionError("joined")
 
     monkeypatch.setattr(retraining, "joined_model", never)
     retrain(task, small, Retrain(batch=128, epochs=2, l2=0))
     with pytest.raises(AssertionError, match="joined"):
         retrain(task, small, Retrain(batch=128, epochs=2))
-
-
-def test_bfloat16_on_joined_rows() -> None:
-    task, small = start_and_model(FM(width=6))
-    half = Retrain(batch=128, epochs=2, precision="bfloat16")
-    full = Retrain(batch=128, epochs=2)
-    found, wanted = (retrain(task, small, settings).history[-1].auc for settings in (half, full))
-    assert found == pytest.approx(wanted, abs=0.01)

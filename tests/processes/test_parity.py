@@ -10,12 +10,15 @@ from torch import Tensor, nn
 
 from fieldwise.core.registry import resolve
 from fieldwise.core.schema import Schema
+from fieldwise.core.store import Store
 from fieldwise.data.store import Dataset
 from fieldwise.models import MODELS
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import model_class
 from fieldwise.models.fm import FM
+from fieldwise.models.joined import JoinedModel
 from fieldwise.searches import SEARCHES
+from fieldwise.searches.elimination import Elimination
 from fieldwise.searches.search import search
 from fieldwise.tables.optimizer import Method
 from fieldwise.tables.row_factored import row_factored
@@ -168,6 +171,31 @@ def test_retraining_resumes_with_another_number_of_processes(store: str, planted
         rtol=1e-4,
         atol=0,
     )
+
+
+def retrained_tiers(store: str) -> Any:
+    """The history of a retraining of columns that only some tiers have, and the rows of passes over joined rows."""
+    task, passes, forward = tiered_task(FM(width=6)), list[int](), JoinedModel.forward
+
+    def counted(self: JoinedModel, ids: Tensor) -> Tensor:
+        passes.append(len(ids))
+        return forward(self, ids)
+
+    with patch.object(JoinedModel, "forward", counted):
+        start = task.starting_from(pretrain(task, Pretrain(batch=300, epochs=1, harmful="keep")))
+        found = search(start, Elimination(), "30%")
+        slow = Decay(rate=1, table_rate=1, epochs=2)
+        done = retrain(start, found.model, Retrain(batch=300, epochs=2, store=Store.parse(store), decay=slow))
+    return [epoch.loss for epoch in done.history[1:]], passes
+
+
+@pytest.mark.parametrize("store", ["int4", "float32"])
+def test_processes_share_batches_of_joined_rows(store: str) -> None:
+    (first, passes), (second, _) = on_ranks(2, retrained_tiers, store)
+    expected, alone = retrained_tiers(store)
+    assert first == second
+    assert (passes.count(150), alone.count(300)) == (20, 20), "ten steps in each of two epochs"
+    torch.testing.assert_close(torch.tensor(first), torch.tensor(expected), rtol=1e-4, atol=0)
 
 
 def without_harm(tiers: bool) -> Any:

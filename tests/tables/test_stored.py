@@ -11,7 +11,7 @@ from fieldwise.core.schema import PADDING, Field, Layout, Schema
 from fieldwise.core.store import Store
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.packed import PackedEmbedding
-from fieldwise.tables.quantize import Steps, fitted_scales, packed, quantized, rounded, straight, unpacked
+from fieldwise.tables.quantize import Grid, fitted_scales, packed, quantized, rounded, straight, unpacked
 from fieldwise.tables.stored import StoredTables, stored_embedding
 
 SCHEMA = Schema((Field("user", 51), Field("gender", 2), Field("genres", 7, 3), Field("city", 30), Field("none", 9)))
@@ -75,7 +75,7 @@ def test_integers_are_the_nearest_and_clipped() -> None:
 
 def test_gradients_pass_through_rounding_unless_they_push_further_out() -> None:
     values = torch.tensor([[0.26, 9.0, -9.0, 9.0]], requires_grad=True)
-    found = straight(values, Steps.of(torch.tensor([0.5, 1.0, 1.0, 1.0]), 7))
+    found = straight(values, Grid.of(torch.tensor([0.5, 1.0, 1.0, 1.0]), 7))
     found.backward(torch.tensor([[2.0, -3.0, -3.0, 3.0]]))
     assert found.tolist() == [[0.5, 7.0, -7.0, 7.0]]
     assert values.grad is not None

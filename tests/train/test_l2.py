@@ -76,6 +76,15 @@ def test_first_order_weights_of_harmful_fields_are_spared(small: HeadModel) -> N
         weight.grad = None
 
 
+@pytest.mark.parametrize("left_out", [set[int](), {1}])
+def test_the_value_is_half_the_squares(small: HeadModel, left_out: set[int]) -> None:
+    of_weights = penalty(small, 0.5, 256, left_out)
+    assert of_weights is not None
+    assert small.first_order is not None
+    spared = sum(float(small.first_order.table(j).detach().square().sum()) for j in left_out)
+    assert of_weights().item() == pytest.approx((norm(small) - spared) / 2 * 0.5 / 256, rel=1e-5)
+
+
 def test_rows_that_no_batch_reads_shrink_too(start: Task, small: HeadModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where tables are so large that only rows in a batch would move."""
     monkeypatch.setattr(optimizer, "LARGE", {"cpu": 0})

@@ -114,9 +114,7 @@ def test_scales_are_fitted_in_place(small: tuple[Task, CTRModel]) -> None:
     assert isinstance(model, HeadModel)
     with rounding([model.embedding], Store("int4")) as (rows,):
         model(torch.zeros(2, model.schema.places, dtype=torch.int32))
-        read = [
-            (steps.scales, steps.divisors, steps.bounds) for steps in (*rows._steps.values(), *rows._whole.values())
-        ]
+        read = [(grid.scales, grid.divisors, grid.bounds) for grid in (*rows._grids.values(), *rows._whole.values())]
         assert len(read) == 2 * len(model.embedding.groups)
         assert not any(scales.any() for scales, _, _ in read)
         rows.fit()

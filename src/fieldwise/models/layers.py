@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fieldwise.core.schema import Layout
 from fieldwise.tables.embedding import runs
+from fieldwise.tables.joined import padded_width
 
 CHUNKS: Final = 16
 """Maximum number of chunks of a batch that a GPU lifts in parallel."""
@@ -21,7 +22,7 @@ PADDED: Final = 2**19
 class Lift(nn.Module):
     """A bias-free linear map per field from its width to a common width: (B, S) to (B, F, D).
 
-    Fields with columns may also come padded with zeros to one width, that of the widest or more: (B, fields * width).
+    Fields with columns may also come padded with zeros to the padded width of the widest: (B, fields * width).
     `weight` has one row per column, so that removing a column removes a row. A field of width 0 gives zeros.
     """
 
@@ -30,7 +31,8 @@ class Lift(nn.Module):
         self._layout, self._runs = layout, runs(layout.widths)
         live = [j for j, width in enumerate(layout.widths) if width]
         self._live = len(live)
-        self._padded = max(layout.widths, default=0) * len(live)
+        most = max(layout.widths, default=0)
+        self._padded, self._given = most * len(live), padded_width(most) * len(live)
         self._gains = len(self._runs) > FEW_RUNS and self._padded <= len(self._runs) * layout.columns
         within = [place for width in layout.widths for place in range(width)]
         self.register_buffer("within", torch.tensor(within, dtype=torch.int64), persistent=False)
@@ -45,7 +47,7 @@ class Lift(nn.Module):
 
     def forward(self, v: Tensor) -> Tensor:
         """Lift every field to the common width."""
-        if v.shape[1] != len(self.weight):
+        if v.shape[1] == self._given != len(self.weight):
             return self._padded_lift(v)
         if len(self._runs) == 1:
             return self._lift(v, self.weight, *self._runs[0])

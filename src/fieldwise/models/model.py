@@ -27,7 +27,7 @@ class Head(nn.Module, ABC):
     """Maps the flat embedding to logits."""
 
     takes_padded: bool = False
-    """Whether fields may also come padded with zeros to the widest, (B, F * widest)."""
+    """Whether it begins with a `Lift`, so that its fields may also come padded with zeros."""
 
     @abstractmethod
     def forward(self, v: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ LANES: Final = 8
 
 
 class JoinedTables(FieldLookup):
-    """Looks up ids of `schema.joined` in the tables of tiers; `refresh` takes the weights as they are now.
+    """Looks up ids of `schema.joined` in the tables of tiers, with their weights as they are now.
 
     A value has its row in its tier, with zeros where the tier lacks a column; `unknown` has that of the first tier.
     With `added`, for first-order weights, the rows of `unknown` of the other tiers are added, as a model with tiers
@@ -25,20 +25,18 @@ class JoinedTables(FieldLookup):
     """
 
     def __init__(self, tiers: FieldEmbedding, added: bool = False, padded: bool = False) -> None:
-        joined = _joined(tiers.layout)
-        super().__init__(_padded(joined) if padded else joined)
+        super().__init__(joined_layout(tiers.layout, padded))
         self.tiers = tiers
-        parts = _Parts(tiers, self.layout)
-        self._sizes = [(len(numbers), width) for width, numbers in parts.numbers.items()]
-        numbers = torch.cat([numbers.flatten() for numbers in parts.numbers.values()])
-        device = next(tiers.parameters()).device
-        self.register_buffer("numbers", numbers.to(device), persistent=False)
-        self.register_buffer("back", _inverse(numbers, parts.weights).to(device), persistent=False)
-        self._unknown = _UnknownRows(tiers.layout, self.layout).to(device) if added else None
+        numbers, weights = _numbers(tiers, self.layout)
+        self._sizes = [(len(own), width) for width, own in numbers.items()]
+        flat = torch.cat([own.flatten() for own in numbers.values()])
+        self.register_buffer("numbers", flat, persistent=False)
+        self.register_buffer("back", _inverse(flat, weights), persistent=False)
+        self._unknown = _UnknownRows(tiers.layout, self.layout) if added else None
         self._tables: dict[int, Tensor] = {}
 
-    def refresh(self) -> None:
-        """Reads the weights of the tiers, rounded where a training rounds them."""
+    def forward(self, ids: Tensor) -> Tensor:
+        """The concatenated vectors (B, S) of ids (B, places)."""
         weights = torch.cat([self.tiers.tables[str(width)].flatten() for width in self.tiers.groups])
         if self.tiers.rounding is not None:
             weights = self.tiers.rounding.of_all(weights)
@@ -47,6 +45,7 @@ class JoinedTables(FieldLookup):
         self._tables = {size[1]: part.view(size) for part, size in zip(parts, self._sizes, strict=True)}
         if self._unknown is not None:
             self._tables[1] = self._tables[1] + self._unknown(weights)
+        return super().forward(ids)
 
     def read(self, rows: Tensor, width: int) -> Tensor:
         """Rows of the stacked table of one width, at row numbers (B, n): (B, n, width)."""
@@ -57,55 +56,30 @@ class JoinedTables(FieldLookup):
         return self._tables[self.layout.widths[field]][self._stacked[field]].index_select(0, ids)
 
 
-class _Parts:
-    """Where the numbers of the tiers are in the joined tables."""
-
-    def __init__(self, tiers: FieldEmbedding, joined: Layout) -> None:
-        layout, starts, self.weights = tiers.layout, dict[int, int](), 0
-        for width in tiers.groups:
-            starts[width] = self.weights
-            self.weights += tiers.tables[str(width)].numel()
-        rows = {width: sum(joined.schema.cardinalities[f] for f in own) for width, own in by_width(joined).items()}
-        self.numbers = {width: torch.full((count, width), self.weights) for width, count in rows.items()}
-        """For each place of the joined tables, by width, its number among all weights; their count where it is zero."""
-        stacked, places = layout.stacked_rows, joined.stacked_rows
-        for f, (_, own) in enumerate(layout.members):
-            at = places[f].start
-            for j in own:
-                skip = UNKNOWN if j == own[0] else UNKNOWN + 1
-                count, width = layout.schema.cardinalities[j] - skip, layout.widths[j]
-                if width:
-                    first = starts[width] + (stacked[j].start + skip) * width
-                    columns = torch.tensor(layout.shared[j] if layout.shared is not None else range(width))
-                    numbers = torch.arange(first, first + count * width).view(count, width)
-                    self.numbers[joined.widths[f]][at : at + count, columns] = numbers
-                at += count
-
-
 class _UnknownRows(nn.Module):
     """First-order weights of `unknown` that are added to the values of other tiers of the same column."""
 
     def __init__(self, layout: Layout, joined: Layout) -> None:
         super().__init__()
-        stacked = layout.stacked_rows
+        stacked, cardinalities = layout.stacked_rows, layout.schema.cardinalities
         others, counts = list[list[int]](), list[int]()
         for f, (_, own) in enumerate(layout.members):
             for j in own if joined.widths[f] else ():
                 others.append([stacked[k].start + UNKNOWN for k in own if k != j and layout.widths[k]])
-                counts.append(layout.schema.cardinalities[j] - (j != own[0]))
-        most, zero = max(map(len, others)), sum(layout.widths[j] * n for j, n in enumerate(layout.schema.cardinalities))
+                counts.append(cardinalities[j] - (j != own[0]))
+        most, zero = max(map(len, others)), layout.params
         rows = [[*each, *[zero] * (most - len(each))] for each in others]
         self.register_buffer("others", torch.tensor(rows, dtype=torch.int64), persistent=False)
         """For every tier, the rows of `unknown` of the others, filled up with a row of zero."""
-        tiers = torch.arange(len(others)).repeat_interleave(torch.tensor(counts))
-        self.register_buffer("tiers", tiers, persistent=False)
+        owners = torch.arange(len(others)).repeat_interleave(torch.tensor(counts))
+        self.register_buffer("owners", owners, persistent=False)
         """The tier of each row of the joined table."""
 
     def forward(self, weights: Tensor) -> Tensor:
         """What is added to each row of the joined table, (R, 1); the weights are those of the tiers."""
         others = self.get_buffer("others")
         each = torch.cat([weights, weights.new_zeros(1)]).index_select(0, others.flatten())
-        return each.view(others.shape).sum(1).index_select(0, self.get_buffer("tiers")).unsqueeze(1)
+        return each.view(others.shape).sum(1).index_select(0, self.get_buffer("owners")).unsqueeze(1)
 
 
 class _Placed(torch.autograd.Function):
@@ -123,17 +97,49 @@ class _Placed(torch.autograd.Function):
         return torch.cat([grads[0], grads[0].new_zeros(1)]).index_select(0, ctx.back), None, None
 
 
-def _joined(layout: Layout) -> Layout:
-    """One field per column of the data, as wide as its vector, or as its widest tier where tiers share none."""
+def joined_layout(layout: Layout, padded: bool = False) -> Layout:
+    """One field per column of the data, as wide as its vector, or as its widest tier where tiers share none.
+
+    With `padded`, all fields with columns have the padded width of the widest.
+    """
     if layout.shared is not None:
-        return layout.vectors
-    return Layout(layout.schema.joined, tuple(max(layout.widths[j] for j in own) for _, own in layout.members))
+        found = layout.vectors
+    else:
+        found = Layout(layout.schema.joined, tuple(max(layout.widths[j] for j in own) for _, own in layout.members))
+    most = padded_width(max(found.widths))
+    return Layout(found.schema, tuple(most if width else 0 for width in found.widths)) if padded else found
 
 
-def _padded(layout: Layout) -> Layout:
-    """All fields with columns as wide as the widest, or a little wider: a CPU adds whole vectors of numbers faster."""
-    most = -(-max(layout.widths) // LANES) * LANES
-    return Layout(layout.schema, tuple(most if width else 0 for width in layout.widths))
+def padded_width(widest: int) -> int:
+    """The width that fields are padded to: that of the widest or a little more."""
+    return -(-widest // LANES) * LANES
+
+
+def _numbers(tiers: FieldEmbedding, joined: Layout) -> tuple[dict[int, Tensor], int]:
+    """For each place of the joined tables, by width, its number among all weights of the tiers; and their count.
+
+    The count itself stands where a place is zero.
+    """
+    layout, starts, weights = tiers.layout, dict[int, int](), 0
+    for width in tiers.groups:
+        starts[width] = weights
+        weights += tiers.tables[str(width)].numel()
+    cardinalities, of_columns = layout.schema.cardinalities, joined.schema.cardinalities
+    rows = {width: sum(of_columns[f] for f in own) for width, own in by_width(joined).items()}
+    found = {width: torch.full((count, width), weights) for width, count in rows.items()}
+    stacked, places = layout.stacked_rows, joined.stacked_rows
+    for f, (_, own) in enumerate(layout.members):
+        at = places[f].start
+        for j in own:
+            skip = UNKNOWN if j == own[0] else UNKNOWN + 1
+            count, width = cardinalities[j] - skip, layout.widths[j]
+            if width:
+                first = starts[width] + (stacked[j].start + skip) * width
+                columns = torch.tensor(layout.shared[j] if layout.shared is not None else range(width))
+                numbers = torch.arange(first, first + count * width).view(count, width)
+                found[joined.widths[f]][at : at + count, columns] = numbers
+            at += count
+    return found, weights
 
 
 def _inverse(numbers: Tensor, weights: int) -> Tensor:

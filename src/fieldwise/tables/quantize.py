@@ -56,8 +56,8 @@ def _integers(values: Tensor, scales: Tensor, top: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """What rounding needs to know of each number, ready for many steps of a training; all broadcast to the numbers."""
+class Grid:
+    """What each number is rounded to, ready for many steps of a training; all broadcast to the numbers."""
 
     scales: Tensor
     divisors: Tensor
@@ -68,33 +68,33 @@ class Steps:
     """Numbers above these are clipped."""
 
     @classmethod
-    def of(cls, scales: Tensor, tops: Tensor | int) -> "Steps":
+    def of(cls, scales: Tensor, tops: Tensor | int) -> "Grid":
         """Those of scales and the largest integers."""
         return cls(scales, torch.where(scales == 0, 1.0, scales), tops, scales * (tops + 0.5))
 
     def fill(self, scales: Tensor) -> None:
         """Change the scales, in place."""
-        self.copy_(Steps.of(scales, self.tops))
+        self.copy_(Grid.of(scales, self.tops))
 
-    def at(self, rows: Tensor) -> "Steps":
+    def at(self, rows: Tensor) -> "Grid":
         """Those of rows."""
         tops = self.tops if isinstance(self.tops, int) else self.tops[rows]
-        return Steps(self.scales[rows], self.divisors[rows], tops, self.bounds[rows])
+        return Grid(self.scales[rows], self.divisors[rows], tops, self.bounds[rows])
 
-    def copy_(self, other: "Steps") -> None:
+    def copy_(self, other: "Grid") -> None:
         """Take the numbers of others, in place."""
         self.scales.copy_(other.scales)
         self.divisors.copy_(other.divisors)
         self.bounds.copy_(other.bounds)
 
     @classmethod
-    def flat(cls, parts: "Sequence[tuple[Steps, torch.Size]]") -> "Steps":
+    def flat(cls, parts: "Sequence[tuple[Grid, torch.Size]]") -> "Grid":
         """Those of tables of these shapes, one number after the other."""
-        scales = torch.cat([steps.scales.expand(shape).flatten() for steps, shape in parts])
-        tops = {steps.tops for steps, _ in parts}
-        if len(tops) == 1 and isinstance(top := tops.pop(), int):
-            return cls.of(scales, top)
-        each = [torch.as_tensor(steps.tops, device=scales.device).expand(shape).flatten() for steps, shape in parts]
+        scales = torch.cat([grid.scales.expand(shape).flatten() for grid, shape in parts])
+        first = parts[0][0].tops
+        if isinstance(first, int) and all(isinstance(grid.tops, int) and grid.tops == first for grid, _ in parts):
+            return cls.of(scales, first)
+        each = [torch.as_tensor(grid.tops, device=scales.device).expand(shape).flatten() for grid, shape in parts]
         return cls.of(scales, torch.cat(each))
 
 
@@ -102,11 +102,11 @@ class _Straight(torch.autograd.Function):
     """Rounding whose gradient passes unchanged where values are not clipped."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, steps: Steps) -> Tensor:
+    def forward(ctx: Any, values: Tensor, grid: Grid) -> Tensor:
         """Values rounded to integers and back."""
-        ctx.save_for_backward(values, steps.bounds)
-        integers, tops = values.div(steps.divisors).round_(), steps.tops
-        return integers.clamp_(-tops, tops).mul_(steps.scales)  # type: ignore[arg-type]
+        ctx.save_for_backward(values, grid.bounds)
+        integers, tops = values.div(grid.divisors).round_(), grid.tops
+        return integers.clamp_(-tops, tops).mul_(grid.scales)  # type: ignore[arg-type]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -117,9 +117,9 @@ class _Straight(torch.autograd.Function):
         return grad.masked_fill(outward, 0.0), None
 
 
-def straight(values: Tensor, steps: Steps) -> Tensor:
+def straight(values: Tensor, grid: Grid) -> Tensor:
     """`rounded`, with a straight-through gradient."""
-    found: Tensor = _Straight.apply(values, steps)  # type: ignore[no-untyped-call]
+    found: Tensor = _Straight.apply(values, grid)  # type: ignore[no-untyped-call]
     return found
 
 

@@ -17,6 +17,7 @@ from fieldwise.core.resident import keep_freed
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batch
 from fieldwise.models.factory_model import FactoryModel
+from fieldwise.models.model import CTRModel
 from fieldwise.processes.batch_norm import norms_over_ranks
 from fieldwise.processes.ranks import current
 from fieldwise.tables.optimizer import Optimizer
@@ -136,6 +137,8 @@ class _Work:
         self._epoch_steps = math.ceil(len(task.train) / chosen(settings.batch))
         rate = Rate(settings.learning_rate, settings.epochs * self._epoch_steps if plan.decays else None)
         batch = chosen(settings.batch)
+        self._places = (model if isinstance(model, CTRModel) else task).schema.places
+        """Ids per row; those of the model, whose tiers the rows may have joined."""
         self.optimizer = Optimizer(model, settings.optimizer, rate, batch, plan.every_row, plan.table_rate, plan.slow)
         on_gpu, single = task.torch_device.type == "cuda", current().size == 1
         self._messages = current().talking if self.optimizer.shards() else nullcontext
@@ -172,7 +175,7 @@ class _Work:
         steps = self._epoch_steps
         losses = torch.zeros(steps, device=task.torch_device)
         check, done = CHECK_EVERY[task.torch_device.type], 0
-        with step_threads(self._model, size * task.schema.places), self.optimizer.reading():
+        with step_threads(self._model, size * self._places), self.optimizer.reading():
             order, of_valid = self._ahead.orders(number) if self._ahead else (None, None)
             valid = task.valid.endless(size, of_valid)
             for step, batch in enumerate(task.train.shuffled(size, order)):

@@ -182,7 +182,7 @@ class Retraining:
         strength = strength_of(settings.l2, small, settings.optimizer, bool(rounded))
         batch = chosen(settings.batch)
         squares = penalty(small, strength, batch, task.left_out)
-        joined = joined_model(small) if squares is not None else None  # it reads whole tables, as squares do
+        joined = joined_model(small, batch) if squares is not None else None  # it reads whole tables, as squares do
         plan = TrainingPlan(
             stage="retrain",
             forward=joined or row_factored(small, batch),
