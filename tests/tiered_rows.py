@@ -1,4 +1,8 @@
-"""Rows with tiers, the same rows without, and masks of their columns."""
+"""Rows with tiers, the same rows without, masks of their columns, and passes over joined rows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -6,6 +10,7 @@ from torch import Tensor
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Field, Layout, Schema
+from fieldwise.models.joined import JoinedModel
 
 SCHEMA = Schema((
     Field("a", 5), Field("u:frequent", 4), Field("u:middle", 8), Field("u:rare", 30), Field("b", 7, 3),
@@ -38,3 +43,16 @@ IDS, PLAIN_IDS = rows()
 
 def random_mask(layout: Layout, seed: int, fraction: float = 0.4) -> Mask:
     return Mask.of(layout, (np.random.default_rng(seed).random(layout.columns) < fraction).astype(int))
+
+
+@contextmanager
+def joined_passes() -> Iterator[list[int]]:
+    """A block that notes the number of rows of every pass over joined rows."""
+    found, forward = list[int](), JoinedModel.forward
+
+    def counted(self: JoinedModel, ids: Tensor) -> Tensor:
+        found.append(len(ids))
+        return forward(self, ids)
+
+    with patch.object(JoinedModel, "forward", counted):
+        yield found

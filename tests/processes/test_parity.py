@@ -16,7 +16,6 @@ from fieldwise.models import MODELS
 from fieldwise.models.dcnv2 import DCNv2
 from fieldwise.models.factory import model_class
 from fieldwise.models.fm import FM
-from fieldwise.models.joined import JoinedModel
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.elimination import Elimination
 from fieldwise.searches.search import search
@@ -35,6 +34,7 @@ from tests.memorized import memorized_task, tiered_task
 from tests.processes.many import on_ranks
 from tests.processes.parts import of_result, task_of
 from tests.searches.small_searches import small
+from tests.tiered_rows import joined_passes
 
 Weights = dict[str, Tensor]
 
@@ -175,13 +175,8 @@ def test_retraining_resumes_with_another_number_of_processes(store: str, planted
 
 def retrained_tiers(store: str) -> Any:
     """The history of a retraining of columns that only some tiers have, and the rows of passes over joined rows."""
-    task, passes, forward = tiered_task(FM(width=6)), list[int](), JoinedModel.forward
-
-    def counted(self: JoinedModel, ids: Tensor) -> Tensor:
-        passes.append(len(ids))
-        return forward(self, ids)
-
-    with patch.object(JoinedModel, "forward", counted):
+    task = tiered_task(FM(width=6))
+    with joined_passes() as passes:
         start = task.starting_from(pretrain(task, Pretrain(batch=300, epochs=1, harmful="keep")))
         found = search(start, Elimination(), "30%")
         slow = Decay(rate=1, table_rate=1, epochs=2)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.core.schema import Layout
+from fieldwise.models.fields import live_fields
 from fieldwise.tables.embedding import runs
 from fieldwise.tables.joined import padded_width
 
@@ -29,7 +30,7 @@ class Lift(nn.Module):
     def __init__(self, layout: Layout, common: int) -> None:
         super().__init__()
         self._layout, self._runs = layout, runs(layout.widths)
-        live = [j for j, width in enumerate(layout.widths) if width]
+        live = live_fields(layout)
         self._live = len(live)
         most = max(layout.widths, default=0)
         self._padded, self._given = most * len(live), padded_width(most) * len(live)

@@ -24,11 +24,11 @@ class RoundedRows:
         self._tops = {width: [stores[j].top for j in fields] for width, fields in embedding.groups.items()}
         """The largest integer of each field, by width."""
         self._grids: dict[int, Grid] = {}
-        """The scale of each number of a field, by width, and the largest integer."""
+        """The grid of each field, by width."""
         self._whole: dict[int, Grid] = {}
-        """The same of each row, of tables that are read as a whole."""
+        """The same for each row, of tables that are read as a whole."""
         self._all: Grid | None = None
-        """The same of all numbers, of tables that are read together."""
+        """The same for all numbers, of tables that are read together."""
         self._owners: dict[int, Tensor] = {}
         """The place of each row's field among those of its width."""
         for width, fields in embedding.groups.items():
@@ -68,7 +68,7 @@ class RoundedRows:
         return straight(weights, self._all)
 
     def _grid_of(self, weights: Tensor, width: int, rows: Tensor | None = None) -> Grid:
-        """Those of some rows of the table of one width, or of all."""
+        """The grid of some rows of the table of one width, or of all."""
         if self._store.scales_rows(width):
             return Grid.of(weights.detach().abs().amax(1, keepdim=True) / self._store.top, self._store.top)
         if rows is not None:
