@@ -67,6 +67,16 @@ def test_scales_have_the_least_error(top: int) -> None:
     assert torch.equal(fitted_scales(values.T.contiguous(), top, dim=1), scales)
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_scales_do_not_depend_on_how_many_are_tried_at_once(dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(300, 5) * torch.tensor([1.0, 10.0, 0.0, 0.1, 3.0])
+    wanted = fitted_scales(values, 7, dim)
+    for numbers in (1, 4 * values.numel()):
+        monkeypatch.setattr("fieldwise.tables.quantize.AT_ONCE", numbers)
+        assert torch.equal(fitted_scales(values, 7, dim), wanted)
+
+
 def test_integers_are_the_nearest_and_clipped() -> None:
     values, scales = torch.tensor([[0.26, 9.0], [-0.24, -9.0]]), torch.tensor([0.5, 1.0])
     assert quantized(values, scales, 7).tolist() == [[1, 7], [0, -7]]

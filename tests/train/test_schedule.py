@@ -65,11 +65,10 @@ def test_large_batches_have_a_higher_rate_and_a_higher_limit() -> None:
     assert Decay(rate=3).rates(1e-3, 2048, 9) == (3,)
 
 
-def test_epochs_follow_from_pretraining_and_rounding() -> None:
-    assert [Decay().epochs_of(epochs, False) for epochs in (None, 1, 10)] == [3, 2, 6]
-    assert [Decay().epochs_of(epochs, True) for epochs in (None, 1, 10)] == [3, 2, 8]
-    assert Decay(epochs=4).epochs_of(10, True) == 4
-    assert [plain_epochs(epochs) for epochs in (1, 2, 3, 8)] == [0, 0, 1, 2]
+def test_epochs_follow_from_pretraining() -> None:
+    assert [Decay().epochs_of(epochs) for epochs in (None, 1, 10)] == [3, 2, 6]
+    assert Decay(epochs=4).epochs_of(10) == 4
+    assert [plain_epochs(epochs) for epochs in (1, 2, 3, 8)] == [0, 1, 2, 4]
 
 
 def test_auto_raises_no_rate_above_a_hundredth() -> None:

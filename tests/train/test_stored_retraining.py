@@ -136,7 +136,7 @@ class Interrupt(Watcher):
             raise KeyboardInterrupt
 
 
-def test_while_the_rate_decays_rounding_begins_after_a_fifth_of_the_epochs(
+def test_while_the_rate_decays_rounding_begins_after_half_of_the_epochs(
     small: tuple[Task, CTRModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, model = small
@@ -149,11 +149,11 @@ def test_while_the_rate_decays_rounding_begins_after_a_fifth_of_the_epochs(
         return rows
 
     monkeypatch.setattr(RoundedRows, "__call__", noted)
-    settings = Retrain(store=Store("int4"), batch=len(task.train), decay=Decay(epochs=5))
-    assert len(retrain(task, model, settings).history) == 6
-    per_step = len(seen) // 5
+    settings = Retrain(store=Store("int4"), batch=len(task.train), decay=Decay(epochs=6))
+    assert len(retrain(task, model, settings).history) == 7
+    per_step = len(seen) // 6
     assert per_step
-    assert seen == [False] * per_step + [True] * 4 * per_step
+    assert seen == [False] * 3 * per_step + [True] * 3 * per_step
 
 
 @pytest.mark.parametrize("schedule", ["decay", "constant"])

@@ -14,6 +14,9 @@ SAMPLE: Final = 2**16
 """Maximum rows of a field that scales are fitted to, and errors are measured on; the rows are evenly spaced."""
 _CLIPS: Final = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2)
 """Fractions of the largest value that are tried as the largest that is not clipped."""
+AT_ONCE: Final = 2**20
+"""Numbers that are rounded in one operation while scales are fitted: many small ones are slow, large ones leave the
+cache."""
 ZERO: Final = 8
 """A packed 4-bit integer is stored with this offset, so that it is never negative."""
 
@@ -27,17 +30,14 @@ def fitted_scales(values: Tensor, top: int, dim: int = 0) -> Tensor:
     largest = values.abs().amax(dim, keepdim=True)
     if dim == 0 and len(values) > SAMPLE:
         values = values[:: -(-len(values) // SAMPLE)]
-    best = least = None
-    for clip in _CLIPS:
-        scales = largest * (clip / top)
-        error = (rounded(values, scales, top) - values).square().sum(dim, keepdim=True)
-        if best is None or least is None:
-            best, least = scales, error
-        else:
-            better = error < least
-            best, least = torch.where(better, scales, best), torch.where(better, error, least)
-    assert best is not None
-    return best.squeeze(dim)
+    clips = torch.tensor([clip / top for clip in _CLIPS], device=values.device)
+    scales = largest * clips[:, None, None]
+    at_once = max(1, AT_ONCE // max(1, values.numel()))
+    errors = [
+        rounded(values, some, top).sub_(values).square_().sum(dim + 1, keepdim=True) for some in scales.split(at_once)
+    ]
+    best = torch.cat(errors).argmin(0, keepdim=True)  # the first of equal ones
+    return scales.gather(0, best).flatten()
 
 
 def quantized(values: Tensor, scales: Tensor, top: int) -> Tensor:
@@ -51,8 +51,7 @@ def rounded(values: Tensor, scales: Tensor, top: int) -> Tensor:
 
 
 def _integers(values: Tensor, scales: Tensor, top: int) -> Tensor:
-    divided = values / torch.where(scales == 0, 1.0, scales)
-    return torch.where(scales == 0, 0.0, divided.round().clamp(-top, top))
+    return (values / torch.where(scales == 0, torch.inf, scales)).round_().clamp_(-top, top)
 
 
 @dataclass(frozen=True)

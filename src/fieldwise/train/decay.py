@@ -8,10 +8,8 @@ from fieldwise.core.automatic import AUTO, Auto, number_or_auto
 from fieldwise.core.settings import Settings
 
 SHARE: Final = 0.6
-"""Epochs of a retraining that decays, in multiples of those of pretraining,"""
-ROUNDED_SHARE: Final = 0.8
-"""and of one that rounds tables."""
-PLAIN: Final = 0.2
+"""Epochs of a retraining that decays, in multiples of those of pretraining."""
+PLAIN: Final = 0.5
 """Fraction of the epochs before tables are rounded."""
 UNKNOWN_EPOCHS: Final = 3
 """Epochs of a retraining that decays if those of pretraining are not known."""
@@ -34,7 +32,7 @@ class Decay(Settings):
 
     epochs: Epochs = AUTO
     """Passes over the training rows, at least 1; all run, but no more than the `epochs` of the training. auto: 0.6
-    times those of pretraining, 0.8 times if tables are rounded, at least 2; 3 if they are not known."""
+    times those of pretraining, at least 2; 3 if they are not known."""
     rate: HighestRate = AUTO
     """Highest learning rate, in multiples of `learning_rate`; above 0. auto: 8, or less so that the rate is at most
     0.01; both twice as high with batches of at least 2,048 rows; if pretraining was at its best within two epochs, and
@@ -44,12 +42,11 @@ class Decay(Settings):
     first-order weights of a harmful field stayed, those of all fields have at most the rate of dense layers: at a
     higher one they memorize rows."""
 
-    def epochs_of(self, pretraining: int | None, rounds: bool) -> int:
-        """The number of epochs, after this many of pretraining; of a training that rounds tables or not."""
+    def epochs_of(self, pretraining: int | None) -> int:
+        """The number of epochs, after this many of pretraining."""
         if self.epochs != AUTO:
             return self.epochs
-        share = ROUNDED_SHARE if rounds else SHARE
-        return UNKNOWN_EPOCHS if pretraining is None else max(2, round(share * pretraining))
+        return UNKNOWN_EPOCHS if pretraining is None else max(2, round(SHARE * pretraining))
 
     def rates(self, learning_rate: float, batch: int, best: int | None) -> tuple[float, ...]:
         """The highest rate with batches of this many rows and, if it may be too high, a lower one.

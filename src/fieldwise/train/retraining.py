@@ -64,7 +64,7 @@ class Retrain(Training):
     early stopping look at the stored model."""
     rounded: bool | None = None
     """Whether tables are rounded in training as they will be stored, with straight-through gradients; by default below
-    8 bits. With a rate that decays this begins after a fifth of the epochs; with a constant one it is a second
+    8 bits. With a rate that decays this begins after half of the epochs; with a constant one it is a second
     training, with twice the patience."""
     drop_first_order: bool = False
     """Whether to also drop the first-order weights of fields without columns; predictions then ignore those fields."""
@@ -144,7 +144,7 @@ class Retraining:
         settings = settings.model_copy(update={"learning_rate": rate * settings.learning_rate})
         tables = [module for module in small.modules() if isinstance(module, FieldEmbedding)] if rounds else []
         if settings.schedule == "decay":
-            epochs = min(settings.epochs, settings.decay.epochs_of(self.task.start_epochs, rounds))
+            epochs = min(settings.epochs, settings.decay.epochs_of(self.task.start_epochs))
             settings = settings.model_copy(update={"epochs": epochs})
             with rounding(tables, self.store) as rounded:
                 return self.fit(small, settings, folder, rounded, enough)
@@ -177,7 +177,8 @@ class Retraining:
 
         def fit_scales() -> None:
             for rows in rounded:
-                rows.fit()
+                if rows.on:
+                    rows.fit()
 
         strength = strength_of(settings.l2, small, settings.optimizer, bool(rounded))
         batch = chosen(settings.batch)
