@@ -184,7 +184,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with tiers whose budget chooses columns, first-order weights and bits."""
     out = tmp_path_factory.mktemp("mixed") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fieldwise.searches.precision.WEIGHT", 3000.0)  # two epochs learn too little
+        patch.setattr(type(settings().model), "int8_factor", 3000.0)  # two epochs learn too little
         pipeline.run(
             settings(run={"budgets": ["12% bytes auto"]}, data={"tiers": 0.25}, search={"name": "elimination"}), out
         )

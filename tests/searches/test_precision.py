@@ -15,7 +15,7 @@ from fieldwise.data.store import Dataset
 from fieldwise.models.compact import compact
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.stored import StoredModel, stored, stored_bytes
-from fieldwise.searches import SEARCHES, precision
+from fieldwise.searches import SEARCHES
 from fieldwise.searches.elimination import Elimination
 from fieldwise.searches.elimination_order import Floats, Order
 from fieldwise.searches.precision import relative_errors, worth_int8
@@ -86,7 +86,7 @@ def start(planted: Dataset) -> Task:
 def test_elimination_spends_a_mixed_budget_on_columns_and_bits(
     start: Task, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision, "WEIGHT", 300.0)  # this model hardly learned anything
+    monkeypatch.setattr(DeepFM, "int8_factor", 300.0)  # this model hardly learned anything
     budget = Budget.parse(text)
     found = search(start, Elimination(), budget)
     assert found.mask.int8 is not None
@@ -105,7 +105,7 @@ def test_elimination_spends_a_mixed_budget_on_columns_and_bits(
 
 
 def test_a_mixed_model_is_retrained_as_it_will_be_stored(start: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "WEIGHT", 300.0)
+    monkeypatch.setattr(DeepFM, "int8_factor", 300.0)
     budget = Budget.parse("12% bytes mixed")
     found = search(start, Elimination(), budget)
     settings = stored_for(Retrain(batch=256, epochs=2), budget, found.mask)
@@ -145,7 +145,7 @@ def test_a_field_left_out_leaves_room_for_int8(start: Task) -> None:
 
 
 def test_bits_never_leave_room_for_no_column(start: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "WEIGHT", 1e9)
+    monkeypatch.setattr(DeepFM, "int8_factor", 1e9)
     least = Budget.bytes(9999, "mixed").costs(start.layout).min()
     found = search(start, Elimination(), f"{least} bytes mixed")
     assert found.mask.columns == 1

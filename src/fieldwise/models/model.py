@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -235,6 +235,10 @@ class OwnModel(Model):
     """Standard deviation of new embeddings, above 0."""
     output_bias: Literal["log-odds", "drawn"] = "log-odds"
     """Initial bias of the output: log-odds of the training labels, or drawn like other weights, as in the paper."""
+
+    int8_factor: ClassVar[float] = 2.0
+    """Factor of what int8 saves where a search chooses between bits and columns, by trials (docs/log.md): retraining
+    makes up for more of what dropped columns lose."""
 
     @abstractmethod
     def head(self, layout: Layout) -> Head:

@@ -6,8 +6,6 @@ and columns that are worth less per byte must make room for it.
 """
 
 from dataclasses import replace
-from typing import Final
-
 import numpy as np
 import torch
 
@@ -17,10 +15,6 @@ from fieldwise.models.model import HeadModel
 from fieldwise.searches.elimination_order import Floats, Order, Places
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.quantize import SAMPLE, fitted_scales, rounded
-
-WEIGHT: Final = 2.0
-"""Factor of what int8 saves, by trials (docs/log.md): retraining may make up for more of what dropped columns lose."""
-
 
 def fields_in_int8(model: HeadModel, budget: Budget, order: Order, curvature: Floats) -> tuple[str, ...]:
     """The names of the fields to store in int8 under a mixed budget.
@@ -32,7 +26,7 @@ def fields_in_int8(model: HeadModel, budget: Budget, order: Order, curvature: Fl
     if linear and model.first_order is not None:
         owners = np.concatenate([owners, linear.owners])
         errors = np.concatenate([errors, relative_errors(model.first_order, budget.stored.top)])
-    saved = WEIGHT * curvature * errors / 2
+    saved = model.settings.int8_factor * curvature * errors / 2
     chosen = worth_int8(saved, owners, order, budget.limit(model.layout, linear))
     names = tuple(model.layout.schema.names[field] for field in chosen)
     try:
