@@ -56,7 +56,7 @@ def test_a_recorded_training_is_the_plain_one(on_gpu: Task, monkeypatch: pytest.
     recorded = pretrain(on_gpu, FAST)
     monkeypatch.setattr(loop, "Captured", lambda step: step)
     plain = pretrain(on_gpu, FAST)
-    for (loss, auc, _), (other_loss, other_auc, _) in zip(numbers(recorded)[1:], numbers(plain)[1:], strict=True):
+    for (loss, auc, *_), (other_loss, other_auc, *_) in zip(numbers(recorded)[1:], numbers(plain)[1:], strict=True):
         assert loss == pytest.approx(other_loss, rel=1e-4)
         assert auc == pytest.approx(other_auc, abs=1e-3)
 
@@ -79,7 +79,7 @@ def test_a_recorded_step_reads_the_rate_of_its_step(on_gpu: Task, monkeypatch: p
     settings = Retrain(batch=512, learning_rate=0.005)
     recorded = retrain(task, small, settings)
     monkeypatch.setattr(loop, "Captured", lambda step: step)
-    for (loss, auc, _), (other_loss, other_auc, _) in zip(
+    for (loss, auc, *_), (other_loss, other_auc, *_) in zip(
         numbers(recorded)[1:], numbers(retrain(task, small, settings))[1:], strict=True
     ):
         assert loss == pytest.approx(other_loss, rel=1e-4)

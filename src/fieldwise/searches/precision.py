@@ -16,6 +16,7 @@ from fieldwise.searches.elimination_order import Floats, Order, Places
 from fieldwise.tables.embedding import FieldEmbedding
 from fieldwise.tables.quantize import SAMPLE, fitted_scales, rounded
 
+
 def fields_in_int8(model: HeadModel, budget: Budget, order: Order, curvature: Floats) -> tuple[str, ...]:
     """The names of the fields to store in int8 under a mixed budget.
 
