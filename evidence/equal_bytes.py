@@ -1,8 +1,7 @@
 """Writes the tables of the default search at equal stored bytes: `python -m evidence.equal_bytes`.
 
 Reads what `benchmarks/equal_bytes.py` wrote to `benchmarks/results/equal_bytes.jsonl` and, with `--plain`, to
-`equal_bytes_plain.jsonl` beside it; shares that the first lacks are those of `equal_bytes_int4.jsonl`. Writes
-`docs/results/beyond.md`, its picture, and the table of README.md.
+`equal_bytes_plain.jsonl` beside it. Writes `docs/results/beyond.md`, its picture, and the table of README.md.
 """
 
 import json
@@ -21,8 +20,6 @@ from fieldwise.reports.run.markdown import markdown_table
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results" / "equal_bytes.jsonl"
 PLAIN: Final = RESULTS.with_name("equal_bytes_plain.jsonl")
-INT4: Final = RESULTS.with_name("equal_bytes_int4.jsonl")
-"""Measured before budgets mixed int4 and int8."""
 PAGE: Final = ROOT / "docs" / "results" / "beyond.md"
 PAGES: Final = (PAGE, ROOT / "README.md")
 IMAGES: Final = PAGE.parent / "images"
@@ -41,19 +38,17 @@ Entrant = tuple[str, int, str]
 """Method, share and stored type."""
 Found = dict[Entrant, dict[int, dict[str, Any]]]
 Models = dict[str, dict[int, Found]]
-"""The rows of one measurement, by model and share."""
+"""The rows of the measurement, by model and share."""
 
 
-def read(own: Path, plain: Path | None = None, before: Path | None = None) -> Models:
-    """Returns, for every model and share, all rows of the measurement that has it, and those of plain trainings."""
-    files = [_rows(path) for path in (own, before) if path]
-    extra = _rows(plain) if plain else {}
-    models: Models = {}
-    for model in TITLES:
-        found = {share: rows[model] for rows in files[::-1] if model in rows for share in _shares(rows[model])}
-        if found:
-            models[model] = {share: {**found[share], **extra.get(model, {})} for share in sorted(found)}
-    return models
+def read(own: Path, plain: Path | None = None) -> Models:
+    """Returns, for every model and share, all rows of the measurement, and those of plain trainings."""
+    rows, extra = _rows(own), _rows(plain) if plain else {}
+    return {
+        model: {share: {**rows[model], **extra.get(model, {})} for share in sorted(_shares(rows[model]))}
+        for model in TITLES
+        if model in rows
+    }
 
 
 def _rows(path: Path) -> dict[str, Found]:
@@ -69,10 +64,9 @@ def _shares(found: Found) -> set[int]:
     return {share for method, share, _ in found if method == DEFAULT}
 
 
-def default(found: Found, share: int) -> Entrant:
-    """Returns the default, in the type that it was measured in."""
-    mixed = (DEFAULT, share, STORE)
-    return mixed if mixed in found else (DEFAULT, share, UNIFORM_STORE)
+def default(share: int) -> Entrant:
+    """Returns the default at a share."""
+    return DEFAULT, share, STORE
 
 
 def trivial(found: Found, share: int, uniform: str = "uniform") -> Entrant:
@@ -101,7 +95,7 @@ def plain(models: Models) -> list[str]:
 def _compared(models: Models, uniform: str, title: str) -> list[str]:
     body, values = [], []
     for model, share, found in ((model, *cell) for model, cells in models.items() for cell in cells.items()):
-        best, own, full = trivial(found, share, uniform), default(found, share), ("full", 1, "float32")
+        best, own, full = trivial(found, share, uniform), default(share), ("full", 1, "float32")
         gaps, seeds = _gaps(found, own, best), found[own].keys() & found[best].keys()
         values.append(paired(gaps)[0] if len(gaps) > 1 else 1.0)
         aucs = [fmean(found[entrant][seed]["auc"] for seed in seeds) for entrant in (full, best, own)]
@@ -153,7 +147,7 @@ def short(models: Models) -> list[str]:
         assert all(trivial(found, share)[2] == UNIFORM_STORE for found in each)
         rows = {
             "one width for all fields, int4": [_mean(found[trivial(found, share)], "auc") for found in each],
-            "the default, int4 and int8": [_mean(found[default(found, share)], "auc") for found in each],
+            "the default, int4 and int8": [_mean(found[default(share)], "auc") for found in each],
         }
         texts = {name: [f"{auc:.4f}" for auc in aucs] for name, aucs in rows.items()}
         tops = [max(column) for column in zip(*texts.values(), strict=True)]
@@ -173,7 +167,7 @@ def draw(models: Models, mark: str, path: Path) -> None:
     figure = Figure(figsize=(9.2, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
     lines: dict[str, tuple[Callable[[Found, int], Entrant], str, str]] = {
-        "the default, int4 and int8": (default, "o-", "#c33f4f"),
+        "the default, int4 and int8": (lambda _, share: default(share), "o-", "#c33f4f"),
         "one width for all fields, int4": (lambda _, share: ("uniform", share, UNIFORM_STORE), "s:", "#0b62c4"),
     }
     for axes, (model, cells) in zip(figure.subplots(2, 2).flat, models.items(), strict=False):
@@ -198,7 +192,7 @@ def _full(cells: dict[int, Found], name: str) -> float:
 
 def _seeds(models: Models) -> str:
     """Returns how many seeds the cells have."""
-    counts = {len(found[default(found, share)]) for cells in models.values() for share, found in cells.items()}
+    counts = {len(found[default(share)]) for cells in models.values() for share, found in cells.items()}
     return " to ".join(map(str, dict.fromkeys((min(counts), max(counts)))))
 
 
@@ -217,11 +211,11 @@ def filled(text: str, models: Models, images: str = "images") -> str:
 
 def main() -> None:
     """Writes the pages and the picture."""
-    models = read(RESULTS, PLAIN, INT4)
+    models = read(RESULTS, PLAIN)
     for page in PAGES:
         images = IMAGES.relative_to(page.parent).as_posix()
         write_text(page, filled(page.read_text(encoding="utf-8"), models, images))
-    draw(models, fingerprint([RESULTS, INT4]), IMAGES / "equal-bytes.png")
+    draw(models, fingerprint([RESULTS]), IMAGES / "equal-bytes.png")
 
 
 if __name__ == "__main__":

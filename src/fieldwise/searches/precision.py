@@ -6,6 +6,7 @@ and columns that are worth less per byte must make room for it.
 """
 
 from dataclasses import replace
+
 import numpy as np
 import torch
 

@@ -31,7 +31,9 @@ class JoinedTables(FieldLookup):
         self._sizes = [(len(own), width) for width, own in numbers.items()]
         flat = torch.cat([own.flatten() for own in numbers.values()])
         self.register_buffer("numbers", flat, persistent=False)
-        self.register_buffer("back", _inverse(flat, weights), persistent=False)
+        back, lacking = _inverse(flat, weights)
+        self.register_buffer("back", back, persistent=False)
+        self.register_buffer("lacking", lacking, persistent=False)
         self._unknown = _UnknownRows(tiers.layout, self.layout) if added else None
         self._tables: dict[int, Tensor] = {}
 
@@ -40,7 +42,9 @@ class JoinedTables(FieldLookup):
         weights = torch.cat([self.tiers.tables[str(width)].flatten() for width in self.tiers.groups])
         if self.tiers.rounding is not None:
             weights = self.tiers.rounding.of_all(weights)
-        placed: Tensor = _Placed.apply(weights, self.get_buffer("numbers"), self.get_buffer("back"))  # type: ignore[no-untyped-call]
+        placed: Tensor = _Placed.apply(  # type: ignore[no-untyped-call]
+            weights, self.get_buffer("numbers"), self.get_buffer("back"), self.get_buffer("lacking")
+        )
         parts = placed.split([rows * width for rows, width in self._sizes])
         self._tables = {size[1]: part.view(size) for part, size in zip(parts, self._sizes, strict=True)}
         if self._unknown is not None:
@@ -86,15 +90,15 @@ class _Placed(torch.autograd.Function):
     """Weights at places; each has at most one, so gradients are gathered too."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, numbers: Tensor, back: Tensor) -> Tensor:
+    def forward(ctx: Any, weights: Tensor, numbers: Tensor, back: Tensor, lacking: Tensor) -> Tensor:
         """(weights,) to (places,), with zero where a place has none."""
-        ctx.back = back
+        ctx.back, ctx.lacking = back, lacking
         return torch.cat([weights, weights.new_zeros(1)]).index_select(0, numbers)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         """(places,) to (weights,), with zero where a weight has no place."""
-        return torch.cat([grads[0], grads[0].new_zeros(1)]).index_select(0, ctx.back), None, None
+        return grads[0].index_select(0, ctx.back).index_fill_(0, ctx.lacking, 0), None, None, None
 
 
 def joined_layout(layout: Layout, padded: bool = False) -> Layout:
@@ -142,9 +146,9 @@ def _numbers(tiers: FieldEmbedding, joined: Layout) -> tuple[dict[int, Tensor], 
     return found, weights
 
 
-def _inverse(numbers: Tensor, weights: int) -> Tensor:
-    """For each weight its place; the count of places where it has none."""
-    back = torch.full((weights,), len(numbers))
+def _inverse(numbers: Tensor, weights: int) -> tuple[Tensor, Tensor]:
+    """For each weight its place, 0 if it has none, and the weights that have none."""
+    back = torch.full((weights,), -1)
     there = numbers < weights
     back[numbers[there]] = torch.arange(len(numbers))[there]
-    return back
+    return back.clamp(min=0), torch.nonzero(back < 0).flatten()
