@@ -186,7 +186,7 @@ def draw(models: Models, mark: str, path: Path) -> None:
 
 
 def _full(cells: dict[int, Found], name: str) -> float:
-    """Returns the mean of the full float32 model, in the measurement of the largest share."""
+    """Returns the mean of the full float32 model."""
     return _mean(next(iter(cells.values()))["full", 1, "float32"], name)
 
 

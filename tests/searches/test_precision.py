@@ -12,6 +12,7 @@ from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout, Schema
 from fieldwise.core.store import Store
 from fieldwise.data.store import Dataset
+from fieldwise.models.autoint import AutoInt
 from fieldwise.models.compact import compact
 from fieldwise.models.deepfm import DeepFM
 from fieldwise.models.stored import StoredModel, stored, stored_bytes
@@ -113,6 +114,17 @@ def test_a_mixed_model_is_retrained_as_it_will_be_stored(start: Task, monkeypatc
     assert isinstance(trained.model, StoredModel)
     assert trained.model.store == found.store
     assert found.store.int8
+
+
+def test_autoint_stores_more_fields_in_int8(planted: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What int8 saves counts more there than for other models."""
+    task = Task.of(planted, AutoInt(width=4, layers=1), seed=3, device="cpu")
+    task = task.starting_from(pretrain(task, Pretrain(batch=256, epochs=4, learning_rate=0.02)).model)
+    budget = Budget.parse("9% bytes mixed")
+    more = search(task, Elimination(), budget).mask.in_int8
+    monkeypatch.setattr(AutoInt, "int8_factor", DeepFM.int8_factor)
+    fewer = search(task, Elimination(), budget).mask.in_int8
+    assert set(fewer) < set(more)
 
 
 def test_all_columns_in_int8_if_there_is_room(start: Task) -> None:

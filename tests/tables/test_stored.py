@@ -77,6 +77,14 @@ def test_scales_do_not_depend_on_how_many_are_tried_at_once(dim: int, monkeypatc
         assert torch.equal(fitted_scales(values, 7, dim), wanted)
 
 
+def test_scales_of_rows_are_fitted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(70, 4)
+    wanted = fitted_scales(values, 7, dim=1)
+    monkeypatch.setattr("fieldwise.tables.quantize.SAMPLE", 16)
+    assert torch.equal(fitted_scales(values, 7, dim=1), wanted)
+
+
 def test_integers_are_the_nearest_and_clipped() -> None:
     values, scales = torch.tensor([[0.26, 9.0], [-0.24, -9.0]]), torch.tensor([0.5, 1.0])
     assert quantized(values, scales, 7).tolist() == [[1, 7], [0, -7]]

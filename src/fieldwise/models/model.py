@@ -238,7 +238,7 @@ class OwnModel(Model):
 
     int8_factor: ClassVar[float] = 2.0
     """Factor of what int8 saves where a search chooses between bits and columns, by trials (docs/log.md): retraining
-    makes up for more of what dropped columns lose."""
+    may make up for more of what dropped columns lose."""
 
     @abstractmethod
     def head(self, layout: Layout) -> Head:

@@ -11,7 +11,8 @@ from fieldwise.core.errors import RunError
 from fieldwise.core.store import Store
 
 SAMPLE: Final = 2**16
-"""Maximum rows of a field that scales are fitted to, and errors are measured on; the rows are evenly spaced."""
+"""Maximum rows of a field that scales are fitted to, and errors are measured on; the rows are evenly spaced. Scales of
+rows are fitted to so many at once."""
 _CLIPS: Final = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2)
 """Fractions of the largest value that are tried as the largest that is not clipped."""
 AT_ONCE: Final = 2**20
@@ -27,10 +28,12 @@ def fitted_scales(values: Tensor, top: int, dim: int = 0) -> Tensor:
     Each clips the values at a fraction of the largest. Values that are all zero have scale 0.
     """
     values = values.detach().float()
+    if dim == 1 and len(values) > SAMPLE:
+        return torch.cat([fitted_scales(rows, top, dim) for rows in values.split(SAMPLE)])
     largest = values.abs().amax(dim, keepdim=True)
     if dim == 0 and len(values) > SAMPLE:
         values = values[:: -(-len(values) // SAMPLE)]
-    clips = torch.tensor([clip / top for clip in _CLIPS], device=values.device)
+    clips = values.new_tensor([clip / top for clip in _CLIPS])
     scales = largest * clips[:, None, None]
     at_once = max(1, AT_ONCE // max(1, values.numel()))
     errors = [

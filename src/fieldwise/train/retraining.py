@@ -64,7 +64,7 @@ class Retrain(Training):
     early stopping look at the stored model."""
     rounded: bool | None = None
     """Whether tables are rounded in training as they will be stored, with straight-through gradients; by default below
-    8 bits. With a rate that decays this begins after half of the epochs; with a constant one it is a second
+    8 bits. With a rate that decays this begins after about half of the epochs; with a constant one it is a second
     training, with twice the patience."""
     drop_first_order: bool = False
     """Whether to also drop the first-order weights of fields without columns; predictions then ignore those fields."""
