@@ -10,6 +10,7 @@ from evidence.equal_bytes import (
     PAGES,
     PLAIN,
     RESULTS,
+    TUNED,
     Models,
     filled,
     front,
@@ -18,7 +19,7 @@ from evidence.equal_bytes import (
     read,
     short,
     trivial,
-    unseen,
+    untuned,
 )
 
 
@@ -58,12 +59,12 @@ def test_differences_are_paired_by_seed(models: Models) -> None:
     assert "| 1/16 | 2 | 0.8005 | uniform int4 0.7105 | 0.7010 | -0.0095 | -0.0995 | 0.50 | 0.75 |" in second
 
 
-def test_seeds_of_trials_are_left_out(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(unseen(models)) == 2, "all were"
-    monkeypatch.setattr("evidence.equal_bytes.MOST_TRIED", 1)
-    assert unseen(models)[2:] == ["| FM | 1/8 | 1 to 1 | +0.0260 |  |", "| FM | 1/16 | 1 to 1 | -0.0090 |  |"]
-    monkeypatch.setattr("evidence.equal_bytes.TRIED", {"fm": 0})
-    assert unseen(models)[2] == "| FM | 1/8 | 0 to 1 | +0.0255 | 0.012 |"
+def test_seeds_of_tuning_are_left_out(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(untuned(models)) == 2, "all were"
+    monkeypatch.setitem(TUNED, "fm", 1)
+    assert untuned(models)[2:] == ["| FM | 1/8 | 1 | +0.0260 |  |", "| FM | 1/16 | 1 | -0.0090 |  |"]
+    monkeypatch.setitem(TUNED, "fm", 0)
+    assert untuned(models)[2] == "| FM | 1/8 | 2 | +0.0255 | 0.012 |"
 
 
 def test_answers_trained_plainly_have_their_own_table(models: Models) -> None:
