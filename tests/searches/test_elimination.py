@@ -1,5 +1,6 @@
 """Elimination of columns, against slow references and cases by hand."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,13 @@ import torch
 from torch.nn import functional
 
 from fieldwise.core.errors import TrainingError
+from fieldwise.core.registry import resolve
 from fieldwise.core.schema import Schema
+from fieldwise.data.store import Dataset
+from fieldwise.models import MODELS
+from fieldwise.models.model import HeadModel
 from fieldwise.searches import elimination
-from fieldwise.searches.elimination import Elimination, expansion, fields_of, groups_of, ranks
+from fieldwise.searches.elimination import Elimination, expansion, expansion_of, fields_of, groups_of, ranks
 from fieldwise.searches.elimination_order import Floats, Order
 from fieldwise.searches.search import search
 from fieldwise.train.task import Task
@@ -108,7 +113,7 @@ def test_the_loss_is_expanded_until_the_budget_is_reached(
     assert len(found) == passes
     assert mask.columns
     assert (found[0] == 1).all()
-    assert all((masks == 0).any() for masks in found[1:])
+    assert all(len(after) < len(before) for before, after in pairwise(found)), "only of the columns that are left"
 
 
 @pytest.mark.parametrize(("name", "value"), [("JOINT", 5), ("ROWS_PER_COLUMN", 10**6)])
@@ -140,6 +145,27 @@ def test_the_expansion_is_summed_row_by_row(start: Task, mask: float) -> None:
     slopes = torch.stack(rows).numpy()
     assert gradient == pytest.approx(slopes.mean(0), rel=1e-4, abs=1e-7)
     assert curvature == pytest.approx(slopes.T @ slopes / len(slopes), rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("first", ["whole", "some", "none"])
+def test_without_dropped_columns_the_expansion_is_that_of_the_masked_model(
+    planted: Dataset, name: str, first: str
+) -> None:
+    """Whether first-order weights are not counted, some of them dropped, or all."""
+    task = Task.of(planted, resolve("model", MODELS, name)(), 1, "cpu")
+    model, random = task.new_model(), np.random.default_rng(0)
+    assert isinstance(model, HeadModel)
+    linear = None if first == "whole" else model.linear
+    count = model.layout.columns + (linear.columns if linear else 0)
+    left = random.random(count) < 0.5
+    if first == "none":
+        left[model.layout.columns :] = False
+    masks = np.where(left, random.random(count), 0.0)
+    gradient, (curvature,) = expansion(model, task.valid, count, [np.arange(count)], masks)
+    found, (square,) = expansion_of(left, model, linear, task.valid, masks)
+    assert found == pytest.approx(np.where(left, gradient, 0), abs=1e-5 * abs(gradient).max())
+    assert square == pytest.approx(np.where(np.outer(left, left), curvature, 0), abs=1e-5 * curvature.max())
 
 
 def test_many_columns_are_eliminated_field_by_field(start: Task, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,16 @@ def test_gradients_pass_through_rounding_unless_they_push_further_out() -> None:
     assert values.grad.tolist() == [[2.0, 0.0, -3.0, 3.0]]
 
 
+def test_gradients_of_a_column_of_zeros_pull_it_back_to_zero() -> None:
+    """A column whose scale is 0 stores zeros, so every other number is beyond its range."""
+    values = torch.tensor([[0.0, 0.5, -0.5, 1e-9]], requires_grad=True)
+    found = straight(values, Grid.of(torch.zeros(4), 7))
+    found.backward(torch.tensor([[2.0, -3.0, -3.0, -1.0]]))
+    assert found.tolist() == [[0.0] * 4]
+    assert values.grad is not None
+    assert values.grad.tolist() == [[2.0, 0.0, -3.0, 0.0]]
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_stored_tables_give_the_rounded_values(store: str) -> None:
     trained = embedding()

@@ -1,5 +1,6 @@
 """Retraining with a learning rate that decays."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,22 +36,25 @@ def start(planted: Dataset) -> Task:
     return task.starting_from(pretrain(task, Pretrain(batch=512, epochs=1, learning_rate=0.02)).model)
 
 
-def test_all_epochs_run_with_falling_rates(start: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+@pytest.mark.parametrize("epochs", [2, 2.5, 3])
+def test_all_epochs_run_with_falling_rates(start: Task, epochs: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
     plain = Optimizer.at
 
     def noted(self: Optimizer, step: int) -> None:
-        seen.append(step)
+        assert step == len(seen)
         plain(self, step)
+        seen.append(self._adam.param_groups[0]["lr"])
 
     monkeypatch.setattr(Optimizer, "at", noted)
     model = search(start, Uniform(), "50%").model
-    found = retrain(start, model, DECAY.model_copy(update={"learning_rate": 0.5}))  # too fast: the first is the best
-    assert [epoch.epoch for epoch in found.history] == [0, 1, 2, 3], "no early stopping"
+    course = Decay(rate=1, table_rate=3, epochs=epochs)
+    too_fast = DECAY.model_copy(update={"learning_rate": 0.5, "decay": course})  # the first is the best
+    found = retrain(start, model, too_fast)
+    assert [epoch.epoch for epoch in found.history] == [0, 1, 2, 3][: 1 + math.ceil(epochs)], "no early stopping"
     assert evaluate(found.model, start.valid).auc == max(epoch.kept_auc for epoch in found.history), "the best is kept"
-    steps = -(-len(start.train) // 256)
-    assert seen == list(range(3 * steps))
-    assert Rate(0.01, 3 * steps).at(seen[-1]) < 0.01 * 0.02
+    steps = math.ceil(epochs * -(-len(start.train) // 256))
+    assert seen == [Rate(0.5, steps).at(step) for step in range(steps)], "the last epoch may end early"
 
 
 def test_rates_follow_from_the_best_epoch_of_pretraining() -> None:
@@ -66,9 +70,11 @@ def test_large_batches_have_a_higher_rate_and_a_higher_limit() -> None:
 
 
 def test_epochs_follow_from_pretraining() -> None:
-    assert [Decay().epochs_of(epochs) for epochs in (None, 1, 10)] == [3, 2, 6]
-    assert Decay(epochs=4).epochs_of(10) == 4
-    assert [plain_epochs(epochs) for epochs in (1, 2, 3, 8)] == [0, 1, 2, 4]
+    assert [Decay().epochs_of(epochs) for epochs in (None, 1, 4, 5)] == [3, 2, 2, 3]
+    assert [Decay().epochs_of(epochs, rounds=True) for epochs in (None, 1, 4, 5, 6, 14)] == [3, 2, 2, 2.5, 3, 7]
+    assert [Decay(epochs=3.5).epochs_of(10, rounds) for rounds in (False, True)] == [3.5, 3.5]
+    assert [Decay().epochs_of(epochs) for epochs in range(6, 14)] == [3.5, 4, 4.5, 5, 6, 7, 7, 8]
+    assert [plain_epochs(epochs) for epochs in (1, 1.5, 2, 2.5, 3, 3.5, 8)] == [0, 0, 1, 1, 2, 2, 4]
 
 
 def test_auto_raises_no_rate_above_a_hundredth() -> None:
@@ -123,13 +129,19 @@ class _Notes(Watcher):
 
 
 @pytest.mark.parametrize("large", [0, 2])
-@pytest.mark.parametrize("store", [None, "int4"])
+@pytest.mark.parametrize(("store", "epochs"), [(None, 2), ("int4", 2), (None, 1.5), ("int4", 2.5)])
 def test_an_interrupted_retraining_ends_with_the_same_bits(
-    start: Task, tmp_path: Path, large: int, store: str | None, monkeypatch: pytest.MonkeyPatch
+    start: Task, tmp_path: Path, large: int, store: str | None, epochs: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(optimizer, "LARGE", {"cpu": large})
-    settings = DECAY.model_copy(update={"store": Retrain(store=store).store, "epochs": 2})
+    course = Decay(rate=1, table_rate=3, epochs=epochs)
+    settings = DECAY.model_copy(update={"store": Retrain(store=store).store, "decay": course})
     interrupted(start, search(start, Uniform(), "50%").model, settings, tmp_path, Stop(1))
+
+
+def test_no_more_epochs_run_than_the_training_allows(start: Task) -> None:
+    course = DECAY.model_copy(update={"epochs": 1, "decay": Decay(epochs=1.5)})
+    assert len(retrain(start, search(start, Uniform(), "50%").model, course).history) == 2
 
 
 def test_the_rate_follows_from_the_batch(start: Task) -> None:
@@ -169,7 +181,7 @@ def test_an_interruption_at_either_rate_ends_with_the_same_bits(start: Task, tmp
 
 
 def test_a_bad_schedule_is_one_line() -> None:
-    values = {"schedule": "cosine", "decay": {"table_rate": 0, "rate": "fast"}}
+    values = {"schedule": "cosine", "decay": {"table_rate": 0, "rate": "fast", "epochs": 0.5}}
     _, problems = validate(Retrain, values, "retrain")
-    assert len(problems) == 3
+    assert len(problems) == 4
     assert "schedule" in problems[0]

@@ -17,15 +17,18 @@ from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch.nn import functional
 
 from fieldwise.core.budget import Budget
+from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.core.select import select
 from fieldwise.core.store import MIXED
 from fieldwise.core.watcher import Watcher
 from fieldwise.data.batches import Batches
+from fieldwise.models.compact import compact
 from fieldwise.models.model import CTRModel, HeadModel
 from fieldwise.processes.ranks import current
 from fieldwise.searches.elimination_order import NONE, Floats, Order, Places
@@ -78,9 +81,12 @@ class Elimination(Search):
         # masks of few rows, or of fields that ignore each other, are no point to expand around
         stage = self.stage if len(groups) == 1 and len(task.valid) >= ROWS_PER_COLUMN * len(costs) else 0.0
         order = Order.of(costs, groups, fields_of(model.layout, len(costs)), self.ridge, self.last_column)
-        first = np.zeros(0)
+        linear, first = budget.counted(model.linear), np.zeros(0)
         while order.left.any():
-            gradient, curvature = expansion(model, task.valid, len(costs), groups, order.masks)
+            if isinstance(model, HeadModel) and order.dropped > 0 and order.left[: model.layout.columns].any():
+                gradient, curvature = expansion_of(order.left, model, linear, task.valid, order.masks)
+            else:
+                gradient, curvature = expansion(model, task.valid, len(costs), groups, order.masks)
             cost = stage * order.cost
             eliminate = partial(order.eliminate, gradient, curvature, cost if cost > enough else NONE)
             order = current().from_first(eliminate)
@@ -124,6 +130,17 @@ def expansion(
     model.train(training)
     current().add([total, *squares])
     return (total / len(rows)).cpu().numpy(), [(square / len(rows)).cpu().numpy() for square in squares]
+
+
+def expansion_of(
+    left: NDArray[np.bool_], model: HeadModel, linear: Layout | None, rows: Batches, masks: Floats
+) -> tuple[Floats, list[Floats]]:
+    """The expansion of a model that has only the columns that are left, in one group; 0 at all others."""
+    small, count = compact(model, Mask.of(model.layout, left, linear)), int(left.sum())
+    own, (square,) = expansion(small, rows, count, [np.arange(count)], masks[left])
+    gradient, curvature = np.zeros(len(left)), np.zeros((len(left), len(left)))
+    gradient[left], curvature[np.ix_(left, left)] = own, square
+    return gradient, [curvature]
 
 
 def ranks(

@@ -18,6 +18,7 @@ _CLIPS: Final = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.4
 AT_ONCE: Final = 2**20
 """Numbers that are rounded in one operation while scales are fitted: many small ones are slow, large ones leave the
 cache."""
+TINY: Final = 1e-30
 ZERO: Final = 8
 """A packed 4-bit integer is stored with this offset, so that it is never negative."""
 
@@ -63,16 +64,14 @@ class Grid:
 
     scales: Tensor
     divisors: Tensor
-    """The scales, or 1 where they are 0."""
+    """The scales; where they are 0, a tiny number, so that every number but 0 is beyond the range."""
     tops: Tensor | int
     """The largest integers, or one for all."""
-    bounds: Tensor
-    """Numbers above these are clipped."""
 
     @classmethod
     def of(cls, scales: Tensor, tops: Tensor | int) -> "Grid":
         """Those of scales and the largest integers."""
-        return cls(scales, torch.where(scales == 0, 1.0, scales), tops, scales * (tops + 0.5))
+        return cls(scales, torch.where(scales == 0, TINY, scales), tops)
 
     def fill(self, scales: Tensor) -> None:
         """Change the scales, in place."""
@@ -81,13 +80,12 @@ class Grid:
     def at(self, rows: Tensor) -> "Grid":
         """Those of rows."""
         tops = self.tops if isinstance(self.tops, int) else self.tops[rows]
-        return Grid(self.scales[rows], self.divisors[rows], tops, self.bounds[rows])
+        return Grid(self.scales[rows], self.divisors[rows], tops)
 
     def copy_(self, other: "Grid") -> None:
         """Take the numbers of others, in place."""
         self.scales.copy_(other.scales)
         self.divisors.copy_(other.divisors)
-        self.bounds.copy_(other.bounds)
 
     @classmethod
     def flat(cls, parts: "Sequence[tuple[Grid, torch.Size]]") -> "Grid":
@@ -106,17 +104,17 @@ class _Straight(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, grid: Grid) -> Tensor:
         """Values rounded to integers and back."""
-        ctx.save_for_backward(values, grid.bounds)
         integers, tops = values.div(grid.divisors).round_(), grid.tops
-        return integers.clamp_(-tops, tops).mul_(grid.scales)  # type: ignore[arg-type]
+        inside = integers.clamp(-tops, tops)  # type: ignore[arg-type]
+        ctx.save_for_backward(integers.sub_(inside))
+        return inside.mul_(grid.scales)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         """The gradient of the values; outside the range, only if a step against it moves them inside."""
-        values, bounds = ctx.saved_tensors
-        grad = grads[0]
-        outward = (values.abs() > bounds).logical_and_(values * grad < 0)
-        return grad.masked_fill(outward, 0.0), None
+        (beyond,), grad = ctx.saved_tensors, grads[0]
+        inward = beyond * grad  # 0 inside the range
+        return torch.ops.aten.threshold_backward(grad, inward, -TINY), None  # without booleans, which are slow on a CPU
 
 
 def straight(values: Tensor, grid: Grid) -> Tensor:

@@ -4,6 +4,7 @@ import math
 import time
 from contextlib import closing, nullcontext
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -135,7 +136,8 @@ class _Work:
         self._model, self._task, self._settings = model, task, settings
         self._plan, self._watcher, self._diverged = plan, watcher, diverged
         self._epoch_steps = math.ceil(len(task.train) / chosen(settings.batch))
-        rate = Rate(settings.learning_rate, settings.epochs * self._epoch_steps if plan.decays else None)
+        self._steps = None if plan.decays_in is None else math.ceil(plan.decays_in * self._epoch_steps)
+        rate = Rate(settings.learning_rate, self._steps)
         batch = chosen(settings.batch)
         self._places = (model if isinstance(model, CTRModel) else task).schema.places
         """Ids per row; those of the model, whose tiers the rows may have joined."""
@@ -172,19 +174,20 @@ class _Work:
         self._model.train()
         if plan.before_epoch(number) and self._captures:
             self._captured = self._new_capture()
-        steps = self._epoch_steps
+        before, steps = (number - 1) * self._epoch_steps, self._epoch_steps
+        steps = steps if self._steps is None else min(steps, self._steps - before)
         losses = torch.zeros(steps, device=task.torch_device)
         check, done = CHECK_EVERY[task.torch_device.type], 0
         with step_threads(self._model, size * self._places), self.optimizer.reading():
             order, of_valid = self._ahead.orders(number) if self._ahead else (None, None)
             valid = task.valid.endless(size, of_valid)
-            for step, batch in enumerate(task.train.shuffled(size, order)):
+            for step, batch in enumerate(islice(task.train.shuffled(size, order), steps)):
                 if batch.rows < 2:
                     continue  # batch normalization needs two rows
                 if step % check == 0:
                     plan.look()
                 batches = [batch, next(valid)] if plan.valid_step else [batch]
-                self.optimizer.at((number - 1) * steps + step)
+                self.optimizer.at(before + step)
                 loss, parts = self._step(*batches), current().size if batch.is_whole else 1
                 losses[step] = loss if parts == 1 else loss / parts
                 done = step + 1

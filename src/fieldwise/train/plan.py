@@ -108,8 +108,8 @@ class TrainingPlan:
     """Whether all steps run the same kernels on the same tensors, so that a GPU can capture and replay one."""
     beside: Stateful | None = None
     """Further state to store in checkpoints."""
-    decays: bool = False
-    """Whether the learning rate falls to zero over all epochs."""
+    decays_in: float | None = None
+    """Epochs in which the learning rate falls to zero, the last of which may end early; None: it is constant."""
     table_rate: float = 1.0
     """Learning rate of tables and first-order weights, in multiples of the others'."""
     slow: Collection[nn.Parameter] = ()

@@ -1,5 +1,6 @@
 """Retraining of the compact model."""
 
+import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -144,10 +145,10 @@ class Retraining:
         settings = settings.model_copy(update={"learning_rate": rate * settings.learning_rate})
         tables = [module for module in small.modules() if isinstance(module, FieldEmbedding)] if rounds else []
         if settings.schedule == "decay":
-            epochs = min(settings.epochs, settings.decay.epochs_of(self.task.start_epochs))
-            settings = settings.model_copy(update={"epochs": epochs})
+            epochs = min(settings.epochs, settings.decay.epochs_of(self.task.start_epochs, rounds))
+            settings = settings.model_copy(update={"epochs": math.ceil(epochs)})
             with rounding(tables, self.store) as rounded:
-                return self.fit(small, settings, folder, rounded, enough)
+                return self.fit(small, settings, folder, rounded, enough, epochs)
         history = self.fit(small, settings, folder / "plain" if folder and rounds else folder)
         if rounds:
             longer = settings.model_copy(update={"patience": ROUNDED_PATIENCE * chosen(settings.patience)})
@@ -164,10 +165,11 @@ class Retraining:
         folder: Path | None,
         rounded: Sequence[RoundedRows] = (),
         enough: Condition = lambda _: False,
+        decays_in: float | None = None,
     ) -> list[Epoch]:
-        """Train in place for all epochs while the learning rate decays, or until the stored model stops improving."""
-        task, decays = self.task, settings.schedule == "decay"
-        plain = plain_epochs(settings.epochs) if decays else 0
+        """Train in place, for so many epochs of a decaying rate or until the stored model stops improving."""
+        task, decays = self.task, decays_in is not None
+        plain = plain_epochs(decays_in) if decays_in is not None else 0
 
         def begin_rounding(epoch: int) -> bool:
             begins = [rows for rows in rounded if rows.on != (epoch > plain)]
@@ -196,7 +198,7 @@ class Retraining:
             every_row=squares is not None,
             look=fit_scales,
             same_steps=small.same_steps,
-            decays=decays,
+            decays_in=decays_in,
             table_rate=settings.decay.table_rate if decays else 1.0,
             slow=_memorizing(small, task),
             place=int(bool(rounded) and not decays),
