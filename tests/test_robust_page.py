@@ -87,3 +87,18 @@ def test_searches_are_compared_with_the_default_in_the_cells_that_they_have(rows
         "| uniform, constant | 2 to 3 | -0.0090 | 0 of 2 | +0.0000 | 0 of 2 | +0.0000 | 3.40 |",
         "| uniform, decay | 2 | -0.0250 | 0 of 1 | -0.0100 | 0 of 1 | -0.0100 | 0.30 |",
     ]
+
+
+def test_a_default_measured_with_other_searches_replaces_that_of_the_page(rows: Path, tmp_path: Path) -> None:
+    found = [json.loads(line) for line in rows.read_text().splitlines()]
+    changed = [row | {"auc": row["auc"] + 1} for row in found if row["unit"] == ["a-tiers", "fm", 1]]
+    others = tmp_path / "others.jsonl"
+    others.write_text("".join(json.dumps(row) + "\n" for row in changed))
+    (before,), (after,) = (
+        [cell[("elimination", "decay", "tiers")] for key, cell in read(*paths).items() if key[0] == "a"]
+        for paths in ([rows], [rows, others])
+    )
+    assert after == before | {1: before[1] | {"auc": before[1]["auc"] + 1}}
+    others.write_text(others.read_text() * 2)
+    with pytest.raises(AssertionError, match="two rows"):
+        read(rows, others)

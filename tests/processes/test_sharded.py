@@ -193,7 +193,7 @@ def retrained(folder: Path, home: Path | None, stop: int | None = None) -> Any:
     with splitting(FROM):
         task = task_of(folder, FM(width=4), 301)
         start = pretrain(task, Pretrain(batch=50, epochs=1)).model
-        settings = Retrain(batch=50, epochs=3, decay=Decay(rate=1, table_rate=1, epochs=3))
+        settings = Retrain(batch=50, epochs=3, decay=Decay(rate=1, table_rate=1, epochs=2.5))
         try:
             done = retrain(task.starting_from(start), start, settings, home, None if stop is None else Stop(stop))
         except KeyboardInterrupt:

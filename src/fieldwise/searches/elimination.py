@@ -6,7 +6,8 @@ approximation). When a column goes, the masks of the others move to the minimum 
 for what the others cannot replace: the first column of a field for more than its fifth, and two equal columns are not
 both dropped. This is backward elimination of a regression, known for weights as the optimal brain surgeon (Hassibi and
 Stork 1993). Far from where it was made an expansion is wrong, so the loss is expanded again each time half of the cost
-is gone. No training: one pass over the validation rows per expansion.
+is gone, of a model that has only the columns that are left. No training: one pass over the validation rows per
+expansion.
 """
 
 import time
