@@ -55,11 +55,21 @@ def ordered(prices: Floats) -> Order:
 )
 def test_a_field_is_in_int8_while_it_saves_more_than_the_columns_that_go(room: int, chosen: list[int]) -> None:
     saved = np.array([1.0, 2.0, 0.3, 0.3, 0.8])  # per cost 0.15, 0.03 and 0.8
-    assert worth_int8(saved, OWNERS, ordered(np.array([0.3, 0.9, 0.1, 0.2, 5.0])), room) == chosen
+    order = ordered(np.array([0.3, 0.9, 0.1, 0.2, 5.0]))
+    assert worth_int8(saved, 2 * order.costs, OWNERS, order, room) == chosen
 
 
 def test_what_saves_nothing_stays_in_int4() -> None:
-    assert worth_int8(np.zeros(5), OWNERS, ordered(np.arange(5.0)), 100) == []
+    order = ordered(np.arange(5.0))
+    assert worth_int8(np.zeros(5), 2 * order.costs, OWNERS, order, 100) == []
+
+
+@pytest.mark.parametrize(("room", "chosen"), [(81, [1, 2, 0]), (80, [1, 2]), (59, [1]), (58, [2])])
+def test_what_int8_costs_is_counted_exactly(room: int, chosen: list[int]) -> None:
+    """Scales take the same bytes in int8, so that it costs less than twice as much."""
+    saved = np.array([0.1, 0.1, 0.5, 0.5, 0.05])
+    order = ordered(np.array([0.3, 0.9, 0.1, 0.2, 5.0]))
+    assert worth_int8(saved, np.array([20, 20, 19, 19, 3]), OWNERS, order, room) == chosen
 
 
 def test_errors_are_relative_to_the_numbers_of_a_column() -> None:
@@ -83,11 +93,11 @@ def start(planted: Dataset) -> Task:
     return task.starting_from(pretrain(task, Pretrain(batch=512, epochs=2, learning_rate=0.02)).model)
 
 
-@pytest.mark.parametrize("text", ["12% bytes mixed", "6% bytes mixed", "3000 bytes mixed"])
+@pytest.mark.parametrize(("text", "factor"), [("12% bytes mixed", 10), ("6% bytes mixed", 300), ("3 KB mixed", 10)])
 def test_elimination_spends_a_mixed_budget_on_columns_and_bits(
-    start: Task, text: str, monkeypatch: pytest.MonkeyPatch
+    start: Task, text: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DeepFM, "int8_factor", 300.0)  # this model hardly learned anything
+    monkeypatch.setattr(DeepFM, "int8_factor", factor)  # this model hardly learned anything
     budget = Budget.parse(text)
     found = search(start, Elimination(), budget)
     assert found.mask.int8 is not None

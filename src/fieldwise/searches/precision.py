@@ -29,7 +29,8 @@ def fields_in_int8(model: HeadModel, budget: Budget, order: Order, curvature: Fl
         owners = np.concatenate([owners, linear.owners])
         errors = np.concatenate([errors, relative_errors(model.first_order, budget.stored.top)])
     saved = model.settings.int8_factor * curvature * errors / 2
-    chosen = worth_int8(saved, owners, order, budget.limit(model.layout, linear))
+    in_int8 = replace(budget, int8=model.layout.schema.names).costs(model.layout, linear)
+    chosen = worth_int8(saved, in_int8, owners, order, budget.limit(model.layout, linear))
     names = tuple(model.layout.schema.names[field] for field in chosen)
     try:
         replace(budget, int8=names).limit(model.layout, linear)
@@ -38,24 +39,23 @@ def fields_in_int8(model: HeadModel, budget: Budget, order: Order, curvature: Fl
     return names
 
 
-def worth_int8(saved: Floats, owners: Places, order: Order, room: int) -> list[int]:
-    """The fields for which int8 saves more of the loss per cost than the last columns that must go for it.
+def worth_int8(saved: Floats, in_int8: Places, owners: Places, order: Order, room: int) -> list[int]:
+    """The fields for which int8 saves more of the loss per further cost than the last columns that must go for it.
 
-    `saved` (n,) is what each column's int8 saves, `owners` (n,) its field. Twice the bits count twice, though scales
-    do not double.
+    `saved` (n,) is what each column's int8 saves, `in_int8` (n,) its cost there, `owners` (n,) its field.
     """
     count = int(owners.max()) + 1
-    spent = np.bincount(owners, order.costs, count)
-    each = np.bincount(owners, saved, count) / np.where(spent > 0, spent, 1)
+    further = np.bincount(owners, in_int8 - order.costs, count)
+    each = np.bincount(owners, saved, count) / np.where(further > 0, further, 1)
     gone, costs, chosen = np.argsort(order.ranks), order.costs, list[int]()
     prices = np.maximum.accumulate(order.prices[gone])
     for field in np.argsort(-each, kind="stable").tolist():
-        twice = np.where(owners == field, 2 * costs, costs)
-        left = twice.sum() - twice[gone].cumsum()
-        price = prices[np.flatnonzero(left <= room)[0]] if twice.sum() > room else 0.0
+        wide = np.where(owners == field, in_int8, costs)
+        left = wide.sum() - wide[gone].cumsum()
+        price = prices[np.flatnonzero(left <= room)[0]] if wide.sum() > room else 0.0
         if each[field] > price:
             chosen.append(field)
-            costs = twice
+            costs = wide
     return chosen
 
 
