@@ -40,20 +40,27 @@ Cells = dict[Cell, dict[Entrant, dict[int, dict[str, Any]]]]
 def read(*paths: Path) -> Cells:
     """Returns the rows by cell, entrant and seed, without those of budgets that a search refused.
 
-    A later file's row replaces that of an earlier one: the other searches have their own default, where it has changed
-    since they were measured.
+    Where a later file has the default, or `uniform` with its schedule, these replace those of an earlier one: other
+    searches have their own where it has changed since they were measured.
     """
     cells: Cells = defaultdict(lambda: defaultdict(dict))
     for path in paths:
-        there = set[tuple[Any, ...]]()
-        for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-            data, model, seed = row["unit"]
-            if row["method"] != "full" and "refused" not in row:
-                entrant = row["method"], row["schedule"], "tiers" if data.endswith(TIERS) else ""
-                key = (entrant, *row["unit"], row["fraction"])
-                assert key not in there, f"two rows of {key}"
-                there.add(key)
-                cells[data.removesuffix(TIERS), model, row["fraction"]][entrant][seed] = row
+        for cell, found in _of(path).items():
+            twice = found.keys() & cells[cell].keys() - {DEFAULT, SAME}
+            assert not twice, f"two files have rows of {twice} in {cell}"
+            cells[cell].update(found)
+    return cells
+
+
+def _of(path: Path) -> Cells:
+    cells: Cells = defaultdict(lambda: defaultdict(dict))
+    for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        data, model, seed = row["unit"]
+        if row["method"] != "full" and "refused" not in row:
+            entrant = row["method"], row["schedule"], "tiers" if data.endswith(TIERS) else ""
+            seeds = cells[data.removesuffix(TIERS), model, row["fraction"]][entrant]
+            assert seed not in seeds, f"two rows of {entrant}, {row['unit']}, {row['fraction']}"
+            seeds[seed] = row
     return cells
 
 

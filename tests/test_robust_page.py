@@ -98,7 +98,14 @@ def test_a_default_measured_with_other_searches_replaces_that_of_the_page(rows: 
         [cell[("elimination", "decay", "tiers")] for key, cell in read(*paths).items() if key[0] == "a"]
         for paths in ([rows], [rows, others])
     )
-    assert after == before | {1: before[1] | {"auc": before[1]["auc"] + 1}}
+    assert after == {1: before[1] | {"auc": before[1]["auc"] + 1}}, "its seeds only"
     others.write_text(others.read_text() * 2)
     with pytest.raises(AssertionError, match="two rows"):
+        read(rows, others)
+
+
+def test_no_other_row_is_in_two_files(rows: Path, tmp_path: Path) -> None:
+    others = tmp_path / "others.jsonl"
+    others.write_text(next(line for line in rows.read_text().splitlines() if "constant" in line))
+    with pytest.raises(AssertionError, match="two files"):
         read(rows, others)

@@ -10,15 +10,18 @@ from torch.nn import functional
 
 from fieldwise.core.errors import TrainingError
 from fieldwise.core.registry import resolve
-from fieldwise.core.schema import Schema
-from fieldwise.data.store import Dataset
+from fieldwise.core.schema import Layout, Schema
+from fieldwise.data.batches import Batches
+from fieldwise.data.store import Dataset, Split
 from fieldwise.models import MODELS
-from fieldwise.models.model import HeadModel
+from fieldwise.models.model import HeadModel, OwnModel
 from fieldwise.searches import elimination
 from fieldwise.searches.elimination import Elimination, expansion, expansion_of, fields_of, groups_of, ranks
 from fieldwise.searches.elimination_order import Floats, Order
 from fieldwise.searches.search import search
 from fieldwise.train.task import Task
+from tests.small_models import every_model, trained
+from tests.tiered_rows import IDS, SCHEMA
 
 
 def drawn(columns: int, seed: int = 0) -> tuple[Floats, Floats]:
@@ -164,6 +167,20 @@ def test_without_dropped_columns_the_expansion_is_that_of_the_masked_model(
     masks = np.where(left, random.random(count), 0.0)
     gradient, (curvature,) = expansion(model, task.valid, count, [np.arange(count)], masks)
     found, (square,) = expansion_of(left, model, linear, task.valid, masks)
+    assert found == pytest.approx(np.where(left, gradient, 0), abs=1e-5 * abs(gradient).max())
+    assert square == pytest.approx(np.where(np.outer(left, left), curvature, 0), abs=1e-5 * curvature.max())
+
+
+@pytest.mark.parametrize("settings", every_model())
+def test_tiers_fields_without_columns_and_several_values_are_expanded_alike(settings: OwnModel) -> None:
+    widths = (*settings.layout(SCHEMA).widths[:-1], 0)
+    model, random = trained(settings, Layout(SCHEMA, widths)), np.random.default_rng(1)
+    clicks = random.integers(0, 2, len(IDS)).astype(np.uint8)
+    rows, count = Batches(Split(IDS.numpy(), clicks), torch.device("cpu")), model.layout.columns
+    left = np.repeat([True, True, False, True, True, True, False], widths) & (random.random(count) < 0.5)
+    masks = np.where(left, 0.5 + random.random(count), 0.0)
+    gradient, (curvature,) = expansion(model, rows, count, [np.arange(count)], masks)
+    found, (square,) = expansion_of(left, model, None, rows, masks)
     assert found == pytest.approx(np.where(left, gradient, 0), abs=1e-5 * abs(gradient).max())
     assert square == pytest.approx(np.where(np.outer(left, left), curvature, 0), abs=1e-5 * curvature.max())
 

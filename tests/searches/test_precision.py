@@ -72,6 +72,14 @@ def test_what_int8_costs_is_counted_exactly(room: int, chosen: list[int]) -> Non
     assert worth_int8(saved, np.array([20, 20, 19, 19, 3]), OWNERS, order, room) == chosen
 
 
+@pytest.mark.parametrize("room", [29, 45, 200])
+def test_int8_that_costs_nothing_is_chosen(room: int) -> None:
+    """A field of one id takes a byte per column in int4 too; it saves nothing if it has no column."""
+    order = ordered(np.array([0.3, 0.9, 0.1, 0.2, 5.0]))
+    costs = np.array([20, 20, 10, 10, 1])
+    assert worth_int8(np.array([0.0, 0.0, 1e-9, 0.0, 0.0]), costs, OWNERS, order, room) == [1]
+
+
 def test_errors_are_relative_to_the_numbers_of_a_column() -> None:
     tables = FieldEmbedding(Layout(Schema.of(a=9, b=40, c=3), (1, 2, 0)), 1.0)
     with torch.no_grad():

@@ -20,7 +20,9 @@ from fieldwise.models import MODELS
 from fieldwise.models.model import HeadModel, Model
 from fieldwise.searches import HAM, SEARCHES
 from fieldwise.searches.search import Restarting, Search, search
+from fieldwise.tables.optimizer import Optimizer
 from fieldwise.train import checkpoint
+from fieldwise.train.decay import Decay
 from fieldwise.train.diverged import WORST, Diverged
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.pretraining import Pretrain, pretrain
@@ -111,6 +113,25 @@ def test_a_gate_that_is_no_number_is_refused_though_the_weights_are_sound(
     monkeypatch.setattr(HardGate, "step", lambda gate, grad: gate.alpha.fill_(torch.nan))
     with pytest.raises(TrainingError, match=r"'beside\.alpha' of search holds nan after epoch 1\. All numbers must be"):
         search(few(planted, "fm"), HAM(**SMALL), Budget.columns(7))
+
+
+def test_a_step_of_a_last_half_epoch_is_counted_from_the_first_one(
+    planted: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Optimizer.at
+
+    def broken(self: Optimizer, step: int) -> None:
+        plain(self, step)
+        if step == 5:
+            with torch.no_grad():
+                for group in self._adam.param_groups:
+                    for weights in group["params"]:
+                        weights.fill_(torch.nan)
+
+    monkeypatch.setattr(Optimizer, "at", broken)
+    task = few(planted, "dcnv2", 100)  # four steps per epoch
+    with pytest.raises(TrainingError, match=r"The loss of retrain became nan at step 6 \(epoch 2\)"):
+        retrain(task, task.new_model(), Retrain(batch=32, distil=0, decay=Decay(rate=1, epochs=1.5)))
 
 
 def test_one_training_row_is_refused(planted: Dataset) -> None:

@@ -155,6 +155,16 @@ def test_while_the_rate_decays_rounding_begins_after_half_of_the_epochs(
     assert seen == [False] * 3 * per_step + [True] * 3 * per_step
 
 
+@pytest.mark.parametrize(("changed", "epochs"), [({}, 5), ({"store": "int4"}, 4), ({"store": "int8"}, 5),
+                                                 ({"store": "int8", "rounded": True}, 4)])  # fmt: skip
+def test_a_training_that_rounds_tables_takes_fewer_epochs(
+    small: tuple[Task, CTRModel], changed: dict[str, Any], epochs: int
+) -> None:
+    task, model = small
+    settings = Retrain.model_validate({"batch": 2048, **changed})
+    assert len(retrain(replace(task, start_epochs=8), model, settings).history) == 1 + epochs, "4.5 or 4"
+
+
 @pytest.mark.parametrize("schedule", ["decay", "constant"])
 @pytest.mark.parametrize("epochs", [2, 3, 4])
 def test_an_interrupted_rounded_retraining_resumes_with_the_same_numbers(

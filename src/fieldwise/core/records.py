@@ -44,7 +44,7 @@ class Errors(Record):
 
 
 class Epoch(Record):
-    """One pass over the training rows; number 0 is the model before the first pass."""
+    """One pass over the training rows, or less in the last one; number 0 is the model before the first pass."""
 
     epoch: int
     loss: FiniteFloat | None

@@ -1,8 +1,8 @@
 """Which fields a mixed budget stores in int8, by what rounding to int4 costs.
 
 Rounding multiplies the numbers of a column by about 1 + e. To second order, the loss then increases by half the
-curvature of the column's mask times the mean square of e. Int8 takes nearly all of that away, for as many bytes again,
-and columns that are worth less per byte must make room for it.
+curvature of the column's mask times the mean square of e. Int8 takes nearly all of that away, for almost as many bytes
+again, and columns that are worth less per byte must make room for it.
 """
 
 from dataclasses import replace
@@ -46,7 +46,8 @@ def worth_int8(saved: Floats, in_int8: Places, owners: Places, order: Order, roo
     """
     count = int(owners.max()) + 1
     further = np.bincount(owners, in_int8 - order.costs, count)
-    each = np.bincount(owners, saved, count) / np.where(further > 0, further, 1)
+    saves = np.bincount(owners, saved, count)
+    each = np.divide(saves, further, out=np.where(saves > 0, np.inf, 0), where=further > 0)
     gone, costs, chosen = np.argsort(order.ranks), order.costs, list[int]()
     prices = np.maximum.accumulate(order.prices[gone])
     for field in np.argsort(-each, kind="stable").tolist():

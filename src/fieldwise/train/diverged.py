@@ -30,12 +30,12 @@ class Diverged:
     learning_rate: float
     folder: Path | None
 
-    def check_losses(self, losses: Tensor, epoch: int, steps: int) -> None:
-        """Raise if a loss of the epoch so far is not finite."""
+    def check_losses(self, losses: Tensor, epoch: int, before: int) -> None:
+        """Raise if a loss of the epoch so far is not finite, after so many steps in earlier epochs."""
         wrong = (~torch.isfinite(losses)).nonzero()
         if len(wrong):
             step = int(wrong[0])
-            at = f"step {(epoch - 1) * steps + step + 1} (epoch {epoch})"
+            at = f"step {before + step + 1} (epoch {epoch})"
             raise self._error(f"The loss of {self.stage} became {float(losses[step])} at {at}. It must be finite.")
 
     def check_tensors(self, tensors: Tensors, epoch: int) -> None:

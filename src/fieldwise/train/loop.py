@@ -78,7 +78,7 @@ def _fit(
         history = _resume(model, work.optimizer, plan, average, folder, kept)
         best: Tensors = {}
         buffers = _buffers(model)
-        while len(history) <= settings.epochs and not plan.stop(history):
+        while len(history) <= work.epochs and not plan.stop(history):
             started, number = time.perf_counter(), len(history)
             loss = None
             if number:
@@ -136,8 +136,10 @@ class _Work:
         self._model, self._task, self._settings = model, task, settings
         self._plan, self._watcher, self._diverged = plan, watcher, diverged
         self._epoch_steps = math.ceil(len(task.train) / chosen(settings.batch))
-        self._steps = None if plan.decays_in is None else math.ceil(plan.decays_in * self._epoch_steps)
-        rate = Rate(settings.learning_rate, self._steps)
+        passes = settings.epochs if plan.decays_in is None else plan.decays_in
+        self.epochs = math.ceil(passes)
+        self._steps = math.ceil(passes * self._epoch_steps)
+        rate = Rate(settings.learning_rate, self._steps if plan.decays_in is not None else None)
         batch = chosen(settings.batch)
         self._places = (model if isinstance(model, CTRModel) else task).schema.places
         """Ids per row; those of the model, whose tiers the rows may have joined."""
@@ -169,13 +171,13 @@ class _Work:
         self._captured = None
 
     def epoch(self, number: int) -> float:
-        """Train for one pass over the training rows; returns the mean loss without the penalty."""
+        """Train for one pass over the training rows, or less in the last one; returns the mean loss without penalty."""
         task, plan, size = self._task, self._plan, chosen(self._settings.batch)
         self._model.train()
         if plan.before_epoch(number) and self._captures:
             self._captured = self._new_capture()
-        before, steps = (number - 1) * self._epoch_steps, self._epoch_steps
-        steps = steps if self._steps is None else min(steps, self._steps - before)
+        before = (number - 1) * self._epoch_steps
+        steps = min(self._epoch_steps, self._steps - before)
         losses = torch.zeros(steps, device=task.torch_device)
         check, done = CHECK_EVERY[task.torch_device.type], 0
         with step_threads(self._model, size * self._places), self.optimizer.reading():
@@ -193,10 +195,10 @@ class _Work:
                 done = step + 1
                 plan.after_step(self.optimizer)
                 if (step + 1) % check == 0:
-                    self._diverged.check_losses(current().total(losses[:done]), number, steps)
+                    self._diverged.check_losses(current().total(losses[:done]), number, before)
                 self._watcher.step(plan.stage, number, step + 1, steps)
         losses = current().total(losses[:done])
-        self._diverged.check_losses(losses, number, steps)
+        self._diverged.check_losses(losses, number, before)
         return float(losses.mean())
 
     def _step(self, *batches: Batch) -> Tensor:

@@ -109,7 +109,7 @@ class TrainingPlan:
     beside: Stateful | None = None
     """Further state to store in checkpoints."""
     decays_in: float | None = None
-    """Epochs in which the learning rate falls to zero, the last of which may end early; None: it is constant."""
+    """Epochs in which the learning rate falls to zero, the last of which may end early; None: the rate is constant."""
     table_rate: float = 1.0
     """Learning rate of tables and first-order weights, in multiples of the others'."""
     slow: Collection[nn.Parameter] = ()

@@ -1,6 +1,5 @@
 """Retraining of the compact model."""
 
-import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -146,7 +145,6 @@ class Retraining:
         tables = [module for module in small.modules() if isinstance(module, FieldEmbedding)] if rounds else []
         if settings.schedule == "decay":
             epochs = min(settings.epochs, settings.decay.epochs_of(self.task.start_epochs, rounds))
-            settings = settings.model_copy(update={"epochs": math.ceil(epochs)})
             with rounding(tables, self.store) as rounded:
                 return self.fit(small, settings, folder, rounded, enough, epochs)
         history = self.fit(small, settings, folder / "plain" if folder and rounds else folder)
