@@ -1,4 +1,4 @@
-"""The attention layer for a CPU's training steps computes what torch's operations compute, gradients included."""
+"""The attention layers for a CPU's training steps compute what torch's operations compute, gradients included."""
 
 import pytest
 import torch
@@ -6,7 +6,9 @@ from torch.nn import functional
 
 from fieldwise.core.schema import Field, Layout, Schema
 from fieldwise.models import attention as module
+from fieldwise.models import autoint
 from fieldwise.models.attention import FEWEST, attend, padding
+from fieldwise.models.attention_few import WIDEST, attend_few
 from fieldwise.models.autoint import Attention, AutoInt
 
 SIZES = [(5, 17, 6, 4, 2), (3, 2, 3, 6, 3), (4, 1, 1, 1, 1), (9, 20, 16, 16, 2), (0, 3, 2, 2, 1)]
@@ -39,30 +41,70 @@ def test_it_is_the_plain_layer(
     torch.testing.assert_close(torch.autograd.grad(own, inputs, upstream), expected, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize(("rows", "fields", "before", "after", "heads"), SIZES)
+def test_between_few_fields_it_is_the_plain_layer(rows: int, fields: int, before: int, after: int, heads: int) -> None:
+    torch.manual_seed(0)
+    layer = Attention(before, after, heads).double()
+    x = torch.randn(rows, fields, before, dtype=torch.float64, requires_grad=True)
+    upstream = torch.randn(rows, fields, after, dtype=torch.float64)
+    inputs = [x, *layer.parameters()]
+    expected = torch.autograd.grad((out := layer(x)), inputs, upstream)
+    own = attend_few(x.permute(2, 1, 0).contiguous(), layer.maps()).permute(2, 1, 0)
+    torch.testing.assert_close(own, out, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(torch.autograd.grad(own, inputs, upstream), expected, rtol=1e-11, atol=1e-12)
+
+
 def test_gradients_are_those_of_small_changes() -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
     maps = torch.randn(2, 4, 1, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x, maps: attend(x, maps, 5), (x, maps))
     assert torch.autograd.gradcheck(lambda x, maps: attend(functional.pad(x, (0, 3)), maps, 5)[:, :, :5], (x, maps))
+    x = torch.randn(4, 5, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(attend_few, (x, maps))
 
 
 def test_padding_is_at_most_an_eighth() -> None:
     assert [padding(fields) for fields in (16, 17, 21, 22, 23, 24, 39, 44, 1)] == [0, 0, 0, 2, 1, 0, 1, 4, 0]
 
 
-@pytest.mark.parametrize(("hidden", "fields"), [((), FEWEST + 3), ((8,), FEWEST + 3), ((8,), 23)])
-def test_a_model_predicts_in_training_what_it_predicts_afterwards(hidden: tuple[int, ...], fields: int) -> None:
+@pytest.mark.parametrize(
+    ("hidden", "fields", "heads", "attention", "runs"),
+    [
+        ((), FEWEST + 3, 2, 6, "attend"),
+        ((8,), FEWEST, 2, 6, "attend"),
+        ((8,), 23, 2, 6, "attend"),
+        ((), 7, 2, 2 * WIDEST, "attend_few"),
+        ((8,), FEWEST - 1, 2, 6, "attend_few"),
+        ((), 1, 1, WIDEST, "attend_few"),
+        ((), 7, 2, 2 * WIDEST + 2, None),
+    ],
+)
+def test_a_model_predicts_in_training_what_it_predicts_afterwards(
+    hidden: tuple[int, ...],
+    fields: int,
+    heads: int,
+    attention: int,
+    runs: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = set()
+    for name in ("attend", "attend_few"):
+        plain = getattr(autoint, name)
+        monkeypatch.setattr(autoint, name, lambda *args, name=name, plain=plain: seen.add(name) or plain(*args))
     torch.manual_seed(0)
     schema = Schema(tuple(Field(f"f{j}", 9) for j in range(fields)))
-    layout = Layout(schema, tuple(j % 4 for j in range(fields)))  # with fields of width 0
-    head = AutoInt(common=4, attention=6, hidden=hidden).head(layout).eval()
+    layout = Layout(schema, tuple((j + 1) % 4 for j in range(fields)))  # with fields of width 0
+    head = AutoInt(common=4, attention=attention, heads=heads, hidden=hidden).head(layout).eval()
     v = torch.randn(7, layout.columns, requires_grad=True)
     trained = head(v)
+    assert seen == ({runs} if runs else set())
+    (grad, *grads) = torch.autograd.grad(trained.sum(), [v, *head.parameters()])
     with torch.no_grad():
         torch.testing.assert_close(trained, head(v), rtol=1e-5, atol=1e-6)
-    (grad,) = torch.autograd.grad(trained.sum(), v)
     with torch.autocast("cpu", torch.bfloat16):
         assert head(v).dtype == torch.bfloat16
+    assert seen == ({runs} if runs else set()), "evaluation and bfloat16 use torch's operations"
+    assert [other.shape for other in grads] == [weights.shape for weights in head.parameters()]
     assert grad.shape == v.shape
     assert grad.abs().sum() > 0

@@ -10,6 +10,7 @@ from torch.nn import functional
 from fieldwise.core.mask import Mask
 from fieldwise.core.schema import Layout
 from fieldwise.models.attention import FEWEST, attend, padding
+from fieldwise.models.attention_few import WIDEST, attend_few
 from fieldwise.models.fields import kept_fields, live_fields
 from fieldwise.models.layers import Lift, mlp
 from fieldwise.models.model import Head, OwnModel, Slices
@@ -50,6 +51,7 @@ class Attention(nn.Module):
     def __init__(self, before: int, after: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
+        self.width = after // heads  # of a head
         self.query = nn.Linear(before, after, bias=False)
         self.key = nn.Linear(before, after, bias=False)
         self.value = nn.Linear(before, after, bias=False)
@@ -106,17 +108,24 @@ class AutoIntHead(Head):
 
     def _attended(self, x: Tensor) -> Tensor:
         """Logits (B,) of the fields (B, F, D) after all layers."""
-        in_float32 = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-        if not (torch.is_grad_enabled() and in_float32 and x.shape[1] >= FEWEST):
-            logits: Tensor = self.out(self.attention(x).flatten(1)).squeeze(1)
-            return logits
-        fields, more = x.shape[1], (0, padding(x.shape[1]))
-        x = functional.pad(x.transpose(1, 2), more)  # (B, D, F)
-        for layer in self.attention:
-            assert isinstance(layer, Attention)
-            x = attend(x, layer.maps(), fields)
-        weight = functional.pad(self.out.weight.unflatten(1, (fields, -1)).transpose(1, 2), more).flatten(1)
-        return functional.linear(x.flatten(1), weight, self.out.bias).squeeze(1)
+        layers = [layer for layer in self.attention if isinstance(layer, Attention)]
+        fields, in_float32 = x.shape[1], x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        trains = torch.is_grad_enabled() and in_float32
+        if trains and fields >= FEWEST:
+            more = (0, padding(fields))
+            x = functional.pad(x.transpose(1, 2), more)  # (B, D, F)
+            for layer in layers:
+                x = attend(x, layer.maps(), fields)
+            weight = functional.pad(self.out.weight.unflatten(1, (fields, -1)).transpose(1, 2), more).flatten(1)
+            return functional.linear(x.flatten(1), weight, self.out.bias).squeeze(1)
+        if trains and all(layer.width <= WIDEST for layer in layers):
+            x = x.permute(2, 1, 0).contiguous()  # (D, F, B)
+            for layer in layers:
+                x = attend_few(x, layer.maps())
+            weight = self.out.weight.unflatten(1, (fields, -1)).transpose(1, 2).flatten(1)
+            return functional.linear(x.flatten(0, 1).t(), weight, self.out.bias).squeeze(1)
+        logits: Tensor = self.out(self.attention(x).flatten(1)).squeeze(1)
+        return logits
 
     def slices(self, mask: Mask) -> Slices:
         """Rows of the lift are sliced by column, inputs of the MLP by field."""
