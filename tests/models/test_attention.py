@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from fieldwise.core.schema import Field, Layout, Schema
@@ -88,10 +89,20 @@ def test_a_model_predicts_in_training_what_it_predicts_afterwards(
     runs: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen = set()
-    for name in ("attend", "attend_few"):
+    seen = set[str]()
+
+    def watch(name: str) -> None:
         plain = getattr(autoint, name)
-        monkeypatch.setattr(autoint, name, lambda *args, name=name, plain=plain: seen.add(name) or plain(*args))
+
+        def watched(*args: object) -> Tensor:
+            seen.add(name)
+            found: Tensor = plain(*args)
+            return found
+
+        monkeypatch.setattr(autoint, name, watched)
+
+    watch("attend")
+    watch("attend_few")
     torch.manual_seed(0)
     schema = Schema(tuple(Field(f"f{j}", 9) for j in range(fields)))
     layout = Layout(schema, tuple((j + 1) % 4 for j in range(fields)))  # with fields of width 0
