@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 from fieldwise.data.frame import Frame
 from fieldwise.data.prepare import prepare
+from fieldwise.models import autoint
 from fieldwise.train.evaluate import predictions
 from fieldwise.train.pretraining import Pretrain
 
@@ -36,6 +38,32 @@ def test_against_times_turns_and_sees_the_loss_fall(shape: str, fields: int, tmp
     width = fields * 16
     mlp = (width + 1) * 16 + 17 * 16 + 4 * 16
     assert found["parameters"] == record["table_rows"] * 16 + 3 * (width + 1) * width + mlp + width + 17
+
+
+def test_attention_takes_turns_with_operations_of_torch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    attention = import_module("attention")
+    ways: list[tuple[int, int]] = []
+
+    def timed(step: Callable[[], None]) -> float:
+        step()
+        ways.append((vars(autoint)["FEWEST"], vars(autoint)["WIDEST"]))
+        return float(len(ways))
+
+    for name, value in {"seconds": timed, "ROUNDS": 2, "ROWS": 8, "FIELDS": (3,)}.items():
+        monkeypatch.setattr(attention, name, value)
+    for name, limit in attention.OWN.items():
+        monkeypatch.setattr(autoint, name, limit)
+    threads = torch.get_num_threads()
+    attention.main()
+    torch.set_num_threads(threads)
+    assert ways == 4 * [(2**62, 0), (16, 8)]
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| 3 | 1 | 1000.0 | 2000.0 | 2.00 |",
+        "| 3 | 2 | 5000.0 | 6000.0 | 1.20 |",
+    ]
 
 
 def test_settle_sees_that_settled_rows_end_where_dense_adam_has_them(
