@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from fieldwise.core.mask import Mask
 from fieldwise.core.registry import resolve
+from fieldwise.core.schema import Schema
 from fieldwise.exports.folder import export, load
 from fieldwise.exports.inputs import feeds
-from fieldwise.exports.onnx import to_onnx
-from fieldwise.exports.predictor import Predictor
-from fieldwise.exports.program import to_pt2
+from fieldwise.exports.onnx import ids_to_onnx, to_onnx
+from fieldwise.exports.predictor import Predictor, Probability
+from fieldwise.exports.program import export_program, to_pt2
 from fieldwise.models import MODELS
+from fieldwise.models.autoint import AutoInt
 from fieldwise.models.compact import compact
 from fieldwise.models.factory import Build
 from fieldwise.models.model import CTRModel
@@ -67,9 +69,9 @@ def all_forms_agree(case: Case, model: CTRModel, mask: Mask | None, folder: Path
         np.testing.assert_allclose(program(needed).detach().numpy(), expected[:count], atol=TOLERANCE, rtol=0)
 
 
-PAIRS = [("avazu", "dcnv2"), *(("awkward", name) for name in (*MODELS, "deep", "named"))]
-"""Every rule and every model, two of factories among them. The others repeat rules of these over more fields, whose
-graphs take long to write."""
+PAIRS = [("avazu", "dcnv2"), ("tiers", "fm"), *(("awkward", name) for name in (*MODELS, "deep", "named"))]
+"""Every rule and every model, two of factories among them, and two tiers of one column. The others repeat rules of
+these over more fields, whose graphs take long to write."""
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,25 @@ graphs take long to write."""
 )
 def test_all_forms_agree(rows: str, name: str, tmp_path: Path, movielens_zip: Path) -> None:
     agree(movielens(movielens_zip, tmp_path) if rows == "movielens" else SMALL[rows](tmp_path), name, tmp_path)
+
+
+@pytest.mark.parametrize("fields", [7, 20])
+def test_a_program_of_autoint_has_no_layers_of_training_steps(fields: int, tmp_path: Path) -> None:
+    """With few and many fields: the program is that of plain operations, for any number of rows."""
+    torch.manual_seed(0)
+    model = AutoInt().new(Schema.of(**{f"f{j}": 9 for j in range(fields)})).eval()
+    probability, ids = Probability(model), torch.randint(9, (11, fields), dtype=torch.int32)
+    assert torch.is_grad_enabled()
+    program = export_program(probability)
+    assert {"softmax.int", "linear.default"} < {str(node.target).removeprefix("aten.") for node in program.graph.nodes}
+    ids_to_onnx(probability, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    for count in (11, 1):
+        with torch.no_grad():
+            expected = probability(ids[:count])
+        assert torch.equal(program.module()(ids[:count]), expected)
+        (found,) = session.run(None, {session.get_inputs()[0].name: ids[:count].numpy()})
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.slow

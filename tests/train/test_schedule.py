@@ -18,7 +18,7 @@ from fieldwise.tables import optimizer
 from fieldwise.tables.optimizer import Optimizer
 from fieldwise.tables.rate import Rate
 from fieldwise.train import decay
-from fieldwise.train.decay import Decay, plain_epochs
+from fieldwise.train.decay import Decay, plain_epochs, steps_of
 from fieldwise.train.evaluate import evaluate
 from fieldwise.train.harmful import without
 from fieldwise.train.pretraining import Pretrain, pretrain
@@ -75,6 +75,11 @@ def test_epochs_follow_from_pretraining() -> None:
     assert [Decay(epochs=3.5).epochs_of(10, rounds) for rounds in (False, True)] == [3.5, 3.5]
     assert [Decay().epochs_of(epochs) for epochs in range(6, 14)] == [3.5, 4, 4.5, 5, 6, 7, 7, 8]
     assert [plain_epochs(epochs) for epochs in (1, 1.5, 2, 2.5, 3, 3.5, 8)] == [0, 0, 1, 1, 2, 2, 4]
+
+
+@pytest.mark.parametrize(("epochs", "each", "steps"), [(1.1, 100, 110), (2.5, 289, 723), (3, 7, 21), (1.001, 100, 101)])
+def test_a_last_epoch_may_have_any_fraction_of_the_steps(epochs: float, each: int, steps: int) -> None:
+    assert steps_of(epochs, each) == steps
 
 
 def test_auto_raises_no_rate_above_a_hundredth() -> None:

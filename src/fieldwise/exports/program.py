@@ -26,7 +26,8 @@ def export_program(probability: Probability) -> torch.export.ExportedProgram:
     shapes = ({0: torch.export.Dim("batch")},)
     with quiet():
         if not isinstance(probability.model, FactoryModel):
-            return torch.export.export(probability, (ids,), dynamic_shapes=shapes)
+            with torch.no_grad():  # with gradients, a head may run layers that are for training steps
+                return torch.export.export(probability, (ids,), dynamic_shapes=shapes)
         try:
             return _without_origins(torch.export.export(_folded(probability, ids), (ids,), dynamic_shapes=shapes))
         except Exception as error:  # a user's forward may raise anything while it is traced

@@ -40,7 +40,7 @@ class _AttendFew(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
         """(after, F, B) to (before, F, B) and (heads, 4, after / heads, before)."""
         x, maps, mapped, weights, out = ctx.saved_tensors
         query, key, value, _ = mapped.unbind(1)
@@ -54,12 +54,17 @@ class _AttendFew(torch.autograd.Function):
         _add_weighted(of_query, of_scores.transpose(1, 2), key)
         _add_weighted(of_key, of_scores, query)
         each, flat = maps.flatten(0, 2), of_mapped.flatten(0, 2).flatten(1)
-        return (each.t() @ flat).view(x.shape), (flat @ x.flatten(1).t()).view(maps.shape)
+        of_maps = (
+            (flat @ x.flatten(1).t()).view(maps.shape) if ctx.needs_input_grad[1] else None
+        )  # not in a gate's step
+        return (each.t() @ flat).view(x.shape), of_maps
 
 
 def _pairs(one: Tensor, other: Tensor) -> Tensor:
     """The inner products of all pairs of fields, (heads, F, F, B), of two (heads, D, F, B)."""
-    found = one[:, 0, :, None] * other[:, 0, None]
+    heads, _, fields, rows = one.shape
+    found = one.new_empty(heads, fields, fields, rows)  # of this layout, whatever that of a gradient
+    torch.mul(one[:, 0, :, None], other[:, 0, None], out=found)
     for number in range(1, one.shape[1]):
         found.addcmul_(one[:, number, :, None], other[:, number, None])
     return found

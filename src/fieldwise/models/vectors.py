@@ -54,9 +54,10 @@ class Vectors(nn.Module):
 
     def on(self, ids: Tensor) -> Tensor:
         """Whether a row of the batch reads a tier: the first ones, the others, and one for fields without tiers."""
-        elsewhere = ids.index_select(1, self.get_buffer("others")[0]) != UNKNOWN
-        for places in self.get_buffer("others")[1:].unbind():
-            elsewhere = elsewhere | (ids.index_select(1, places) != UNKNOWN)
+        others = self.get_buffer("others")
+        elsewhere = ids.index_select(1, others[0]) != UNKNOWN
+        for i in range(1, len(others)):  # a program cannot be stored with an `unbind` into nothing
+            elsewhere = elsewhere | (ids.index_select(1, others[i]) != UNKNOWN)
         later = ids.index_select(1, self.get_buffer("later")) != UNKNOWN
         return torch.cat([~elsewhere, later, torch.ones_like(later[:, :1])], 1)
 
@@ -77,8 +78,8 @@ def _added(v: Tensor, sources: Tensor) -> Tensor:
     """The sums of the sources (n, columns) of v (B, S)."""
     padded = torch.cat([v, v.new_zeros(v.shape[0], 1)], 1)
     total = padded.index_select(1, sources[0])
-    for more in sources[1:].unbind():
-        total = total + padded.index_select(1, more)
+    for i in range(1, len(sources)):
+        total = total + padded.index_select(1, sources[i])
     return total
 
 

@@ -75,3 +75,8 @@ class Decay(Settings):
 def plain_epochs(epochs: float) -> int:
     """The first of so many epochs, before tables are rounded; at least one remains."""
     return min(round(PLAIN * epochs), math.floor(epochs) - 1)
+
+
+def steps_of(epochs: float, each: int) -> int:
+    """The steps of so many epochs with so many steps each; the last epoch may end early."""
+    return math.ceil(round(epochs * each, 6))  # 1.1 * 100 is a little more than 110

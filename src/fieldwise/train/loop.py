@@ -30,6 +30,7 @@ from fieldwise.train.ahead import Ahead
 from fieldwise.train.average import Average
 from fieldwise.train.capture import Captured
 from fieldwise.train.checkpoint import weights
+from fieldwise.train.decay import steps_of
 from fieldwise.train.diverged import Diverged
 from fieldwise.train.kept import Checkpoints
 from fieldwise.train.loss import part_of_loss, working_on
@@ -138,7 +139,7 @@ class _Work:
         self._epoch_steps = math.ceil(len(task.train) / chosen(settings.batch))
         passes = settings.epochs if plan.decays_in is None else plan.decays_in
         self.epochs = math.ceil(passes)
-        self._steps = math.ceil(passes * self._epoch_steps)
+        self._steps = steps_of(passes, self._epoch_steps)
         rate = Rate(settings.learning_rate, self._steps if plan.decays_in is not None else None)
         batch = chosen(settings.batch)
         self._places = (model if isinstance(model, CTRModel) else task).schema.places
