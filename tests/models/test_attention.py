@@ -1,16 +1,19 @@
 """The attention layers for a CPU's training steps compute what torch's operations compute, gradients included."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import prune
 
 from fieldwise.core.schema import Field, Layout, Schema
 from fieldwise.models import attention as module
 from fieldwise.models import autoint
 from fieldwise.models.attention import FEWEST, attend, padding
 from fieldwise.models.attention_few import WIDEST, attend_few
-from fieldwise.models.autoint import Attention, AutoInt
+from fieldwise.models.autoint import Attention, AutoInt, AutoIntHead
 
 SIZES = [(5, 17, 6, 4, 2), (1, 7, 16, 16, 2), (3, 2, 3, 6, 3), (4, 1, 1, 1, 1), (9, 20, 16, 16, 2), (0, 3, 2, 2, 1)]
 """Rows, fields, width before, width after, heads."""
@@ -65,8 +68,63 @@ def test_gradients_are_those_of_small_changes() -> None:
     assert torch.autograd.gradcheck(attend_few, (x, maps))
 
 
+def test_gradients_can_be_differentiated_again() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
+    maps = torch.randn(2, 4, 1, 4, dtype=torch.float64, requires_grad=True)
+    padded = functional.pad(x.detach(), (0, 3)).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda x, maps: attend(x, maps, 5), (x, maps))
+    assert torch.autograd.gradgradcheck(lambda x, maps: attend(x, maps, 5)[:, :, :5], (padded, maps))
+    x = torch.randn(4, 5, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(attend_few, (x, maps))
+    assert torch.autograd.gradgradcheck(lambda x: attend_few(x, maps.detach()), (x,))
+    assert torch.autograd.gradgradcheck(lambda maps: attend_few(x.detach(), maps), (maps,))
+
+
 def test_padding_is_at_most_an_eighth() -> None:
     assert [padding(fields) for fields in (16, 17, 21, 22, 23, 24, 39, 44, 1)] == [0, 0, 0, 2, 1, 0, 1, 4, 0]
+
+
+def hooked(head: AutoIntHead) -> None:
+    head.attention[0].get_submodule("query").register_forward_hook(lambda *called: 2 * called[-1])
+
+
+def pruned(head: AutoIntHead) -> None:
+    prune.l1_unstructured(head.attention[0].get_submodule("key"), "weight", 0.5)
+
+
+def adapted(head: AutoIntHead) -> None:
+    class Adapter(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * super().forward(x)
+
+    head.attention[0].register_module("value", Adapter(4, 6, bias=False))
+
+
+def wrapped(head: AutoIntHead) -> None:
+    head.attention[1] = nn.Sequential(head.attention[1])
+
+
+def patched(head: AutoIntHead) -> None:
+    head.out.forward = lambda x: x.sum(1, keepdim=True)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("fields", [7, FEWEST])
+@pytest.mark.parametrize("change", [hooked, pruned, adapted, wrapped, patched])
+def test_modules_that_were_changed_are_called(change: Callable[[AutoIntHead], None], fields: int) -> None:
+    torch.manual_seed(0)
+    schema = Schema(tuple(Field(f"f{j}", 9) for j in range(fields)))
+    head = AutoInt(common=4, attention=6).head(Layout(schema, (1,) * fields))
+    assert isinstance(head, AutoIntHead)
+    v = torch.randn(5, fields)
+    before = head(v)
+    change(head)
+    for _ in range(2):  # a pruned layer computes its weights before each call
+        head(v).sum().backward()
+    after = head(v)
+    with torch.no_grad():
+        assert torch.equal(after, head(v))
+    assert change is wrapped or not torch.equal(before, after)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Elimination of columns, against slow references and cases by hand."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from fieldwise.core.schema import Layout, Schema
 from fieldwise.data.batches import Batches
 from fieldwise.data.store import Dataset, Split
 from fieldwise.models import MODELS
+from fieldwise.models.fm import FM
 from fieldwise.models.model import HeadModel, OwnModel
 from fieldwise.searches import elimination
 from fieldwise.searches.elimination import Elimination, expansion, expansion_of, fields_of, groups_of, ranks
@@ -183,6 +185,23 @@ def test_tiers_fields_without_columns_and_several_values_are_expanded_alike(sett
     found, (square,) = expansion_of(left, model, None, rows, masks)
     assert found == pytest.approx(np.where(left, gradient, 0), abs=1e-5 * abs(gradient).max())
     assert square == pytest.approx(np.where(np.outer(left, left), curvature, 0), abs=1e-5 * curvature.max())
+
+
+def test_first_order_weights_may_be_all_that_is_left_to_expand(
+    planted: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task.of(planted, FM(width=4), 1, "cpu")
+    counts, fields = list[int](), len(task.schema)
+
+    def made_up(_model: HeadModel, _rows: Batches, count: int, *_: Any) -> tuple[Floats, list[Floats]]:
+        """Only first-order weights, which come last, are worth anything, the first one least."""
+        counts.append(count)
+        return np.zeros(count), [np.diag(np.concatenate([np.full(count - fields, 1e-9), 1 + np.arange(fields)]))]
+
+    monkeypatch.setattr(elimination, "expansion", made_up)
+    assert search(replace(task, start=task.new_model()), Elimination(ridge=1e-12), "2% bytes").mask.columns
+    full = task.layout.columns + fields
+    assert full in counts[1:], "the whole model, where no column is left"
 
 
 def test_many_columns_are_eliminated_field_by_field(start: Task, monkeypatch: pytest.MonkeyPatch) -> None:

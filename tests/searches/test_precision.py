@@ -15,11 +15,12 @@ from fieldwise.data.store import Dataset
 from fieldwise.models.autoint import AutoInt
 from fieldwise.models.compact import compact
 from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.fm import FM
 from fieldwise.models.stored import StoredModel, stored, stored_bytes
 from fieldwise.searches import SEARCHES
 from fieldwise.searches.elimination import Elimination
 from fieldwise.searches.elimination_order import Floats, Order
-from fieldwise.searches.precision import relative_errors, worth_int8
+from fieldwise.searches.precision import fields_in_int8, relative_errors, worth_int8
 from fieldwise.searches.race import Race
 from fieldwise.searches.search import search
 from fieldwise.searches.uniform import Uniform
@@ -78,6 +79,18 @@ def test_int8_that_costs_nothing_is_chosen(room: int) -> None:
     order = ordered(np.array([0.3, 0.9, 0.1, 0.2, 5.0]))
     costs = np.array([20, 20, 10, 10, 1])
     assert worth_int8(np.array([0.0, 0.0, 1e-9, 0.0, 0.0]), costs, OWNERS, order, room) == [1]
+
+
+@pytest.mark.parametrize(("more", "chosen"), [(0, ()), (1, ()), (2, ("b",)), (3, ("b",)), (4, ("b", "a"))])
+def test_fields_whose_int8_fits_are_chosen_by_exact_bytes(more: int, chosen: tuple[str, ...]) -> None:
+    """A column of three ids takes 6 bytes in int4, with its scale, and 7 in int8; so does a first-order weight."""
+    model = FM(width=1).new(Schema.of(a=3, b=3))
+    costs = Budget.bytes(99, "mixed").costs(model.layout, model.linear)
+    assert costs.tolist() == [6, 6, 6, 6]
+    order = Order.of(costs, [np.arange(4)], np.array([0, 1, -1, -1]), 0.01, 1.0)
+    order.prices, order.ranks = np.full(4, 1e9), np.arange(4.0)  # no column may go
+    budget = Budget.bytes(24 + more, "mixed")
+    assert fields_in_int8(model, budget, order, np.array([1.0, 9.0, 1.0, 9.0])) == chosen
 
 
 def test_errors_are_relative_to_the_numbers_of_a_column() -> None:

@@ -1,10 +1,12 @@
 """A layer of self-attention on a CPU with its own backward pass: no copies of heads, and the faster matrix products."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 FEWEST: Final = 16
 """Fields from which on this layer is faster than operations of torch."""
@@ -57,13 +59,15 @@ class _Attend(torch.autograd.Function):
             own[:, :, fields:] = 0
             kept += mapped, weights
         ctx.save_for_backward(x, maps, out, *kept)
+        ctx.fields = fields
         return out
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         """(B, after, F) to (B, before, F) and (heads, 4, after / heads, before)."""
         x, maps, out, *kept = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *differentiable(partial(_plain, fields=ctx.fields), x, maps, grads[0]), None
         saved, heads, each = iter(kept), len(maps), maps.flatten(0, 2)
         of_x, of_maps = x.new_empty(x.shape), torch.zeros_like(each)
         for part, own, of_own, of_part in zip(*_chunks(heads, x, out, grads[0], of_x), strict=True):
@@ -72,6 +76,23 @@ class _Attend(torch.autograd.Function):
             if ctx.needs_input_grad[1]:  # not in a gate's step
                 of_maps += torch.bmm(of_mapped, part.transpose(1, 2)).sum(0)
         return of_x, of_maps.view(maps.shape), None
+
+
+def _plain(x: Tensor, maps: Tensor, fields: int) -> Tensor:
+    """The layer by operations that can be differentiated any number of times."""
+    query, key, value, residual = torch.einsum("hpdc,bcf->pbhdf", maps, x[:, :, :fields])
+    weights = torch.softmax(torch.einsum("bhdf,bhdg->bhfg", query, key), 3)
+    mixed = torch.einsum("bhfg,bhdg->bhdf", weights, value)
+    return functional.pad(torch.relu(mixed + residual).flatten(1, 2), (0, x.shape[2] - fields))
+
+
+def differentiable(
+    layer: Callable[[Tensor, Tensor], Tensor], x: Tensor, maps: Tensor, of_out: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of `x` and `maps`, where they are wanted, that can be differentiated again."""
+    wanted = [tensor for tensor in (x, maps) if tensor.requires_grad]
+    found = iter(torch.autograd.grad(layer(x, maps), wanted, of_out, create_graph=True))
+    return next(found) if x.requires_grad else None, next(found) if maps.requires_grad else None
 
 
 def _of_mapped(mapped: Tensor, weights: Tensor, own: Tensor, of_own: Tensor, heads: int) -> Tensor:

@@ -4,10 +4,12 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from fieldwise.models.attention import differentiable
 
 WIDEST: Final = 8
-"""Numbers per head up to which this layer is faster than operations of torch, with fewer than 16 fields."""
+"""Numbers per head up to which this layer is faster than operations of torch, with fewer than 16 fields and batches of
+128 rows or more."""
 
 _threshold_backward: Final = torch.ops.aten.threshold_backward
 """The gradient of ReLU, from that of its output and the output."""
@@ -39,10 +41,11 @@ class _AttendFew(torch.autograd.Function):
         return out.flatten(0, 1)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """(after, F, B) to (before, F, B) and (heads, 4, after / heads, before)."""
         x, maps, mapped, weights, out = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return differentiable(_plain, x, maps, grads[0])
         query, key, value, _ = mapped.unbind(1)
         of_mapped = torch.zeros_like(mapped)
         of_query, of_key, of_value, of_residual = of_mapped.unbind(1)
@@ -54,10 +57,16 @@ class _AttendFew(torch.autograd.Function):
         _add_weighted(of_query, of_scores.transpose(1, 2), key)
         _add_weighted(of_key, of_scores, query)
         each, flat = maps.flatten(0, 2), of_mapped.flatten(0, 2).flatten(1)
-        of_maps = (
-            (flat @ x.flatten(1).t()).view(maps.shape) if ctx.needs_input_grad[1] else None
-        )  # not in a gate's step
+        wanted = ctx.needs_input_grad[1]  # not in a gate's step
+        of_maps = (flat @ x.flatten(1).t()).view(maps.shape) if wanted else None
         return (each.t() @ flat).view(x.shape), of_maps
+
+
+def _plain(x: Tensor, maps: Tensor) -> Tensor:
+    """The layer by operations that can be differentiated any number of times."""
+    query, key, value, residual = torch.einsum("hpdc,cfb->phdfb", maps, x)
+    weights = torch.softmax(torch.einsum("hdfb,hdgb->hfgb", query, key), 2)
+    return torch.relu(residual + torch.einsum("hfgb,hdgb->hdfb", weights, value)).flatten(0, 1)
 
 
 def _pairs(one: Tensor, other: Tensor) -> Tensor:

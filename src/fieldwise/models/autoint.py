@@ -67,10 +67,20 @@ class Attention(nn.Module):
         mixed = (weights @ value).transpose(1, 2).flatten(2)  # (B, F, D)
         return torch.relu(mixed + self.residual(x))
 
+    def has_plain_parts(self) -> bool:
+        """Whether nobody replaced or hooked a part, so that `maps` says all about them."""
+        return all(unchanged(part, nn.Linear) for part in (self.query, self.key, self.value, self.residual))
+
     def maps(self) -> Tensor:
         """The weights of queries, keys, values and the residual, (heads, 4, after / heads, before)."""
         parts = (self.query, self.key, self.value, self.residual)
         return torch.stack([part.weight.unflatten(0, (self.heads, -1)) for part in parts], 1)
+
+
+def unchanged(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether a module is of exactly this type, and a call of it does only what its type says."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return type(module) is kind and not any(hooks) and "forward" not in vars(module)
 
 
 class AutoIntHead(Head):
@@ -108,24 +118,37 @@ class AutoIntHead(Head):
 
     def _attended(self, x: Tensor) -> Tensor:
         """Logits (B,) of the fields (B, F, D) after all layers."""
-        layers = [layer for layer in self.attention if isinstance(layer, Attention)]
-        fields, in_float32 = x.shape[1], x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-        trains = torch.is_grad_enabled() and in_float32
-        if trains and fields >= FEWEST:
-            more = (0, padding(fields))
+        fields, layers = x.shape[1], self._own_layers(x)
+        if not layers:
+            logits: Tensor = self.out(self.attention(x).flatten(1)).squeeze(1)
+            return logits
+        more = (0, padding(fields) if fields >= FEWEST else 0)
+        if fields >= FEWEST:
             x = functional.pad(x.transpose(1, 2), more)  # (B, D, F)
             for layer in layers:
                 x = attend(x, layer.maps(), fields)
-            weight = functional.pad(self.out.weight.unflatten(1, (fields, -1)).transpose(1, 2), more).flatten(1)
-            return functional.linear(x.flatten(1), weight, self.out.bias).squeeze(1)
-        if trains and all(layer.width <= WIDEST for layer in layers):
+            x = x.flatten(1)
+        else:
             x = x.permute(2, 1, 0).contiguous()  # (D, F, B)
             for layer in layers:
                 x = attend_few(x, layer.maps())
-            weight = self.out.weight.unflatten(1, (fields, -1)).transpose(1, 2).flatten(1)
-            return functional.linear(x.flatten(0, 1).t(), weight, self.out.bias).squeeze(1)
-        logits: Tensor = self.out(self.attention(x).flatten(1)).squeeze(1)
-        return logits
+            x = x.flatten(0, 1).t()
+        weight = functional.pad(self.out.weight.unflatten(1, (fields, -1)).transpose(1, 2), more).flatten(1)
+        return functional.linear(x, weight, self.out.bias).squeeze(1)
+
+    def _own_layers(self, x: Tensor) -> list[Attention]:
+        """The layers, if they may be computed in the library's own way; else none.
+
+        That is for training steps on a CPU, and reads weights without calling modules. So modules that someone replaced
+        or hooked are called, as torch does.
+        """
+        if x.device.type != "cpu" or torch.is_autocast_enabled("cpu") or not torch.is_grad_enabled():
+            return []
+        layers = [layer for layer in self.attention if isinstance(layer, Attention)]
+        narrow = x.shape[1] >= FEWEST or all(layer.width <= WIDEST for layer in layers)
+        whole = len(layers) == len(self.attention) and unchanged(self.attention, nn.Sequential)
+        plain = all(unchanged(layer, Attention) and layer.has_plain_parts() for layer in layers)
+        return layers if narrow and whole and plain and unchanged(self.out, nn.Linear) else []
 
     def slices(self, mask: Mask) -> Slices:
         """Rows of the lift are sliced by column, inputs of the MLP by field."""

@@ -19,6 +19,7 @@ AT_ONCE: Final = 2**20
 """Numbers that are rounded in one operation while scales are fitted: many small ones are slow, large ones leave the
 cache."""
 TINY: Final = 1e-30
+"""A number that is above 0 in float32, but below all that tables and their gradients need."""
 ZERO: Final = 8
 """A packed 4-bit integer is stored with this offset, so that it is never negative."""
 

@@ -138,8 +138,8 @@ class _Work:
         self._plan, self._watcher, self._diverged = plan, watcher, diverged
         self._epoch_steps = math.ceil(len(task.train) / chosen(settings.batch))
         passes = settings.epochs if plan.decays_in is None else plan.decays_in
-        self.epochs = math.ceil(passes)
         self._steps = steps_of(passes, self._epoch_steps)
+        self.epochs = math.ceil(self._steps / self._epoch_steps)
         rate = Rate(settings.learning_rate, self._steps if plan.decays_in is not None else None)
         batch = chosen(settings.batch)
         self._places = (model if isinstance(model, CTRModel) else task).schema.places
