@@ -41,7 +41,7 @@ def test_the_page_runs_in_a_kernel(tmp_path: Path) -> None:
     os.environ.setdefault("IPYTHONDIR", str(tmp_path / "ipython"))
     nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     dataset, training = book.cells[1].outputs, book.cells[2].outputs
-    assert "<td>user</td>" in dataset[-1].data["text/html"]
+    assert "<td>user:frequent</td>" in dataset[-1].data["text/html"]
     assert [output.output_type for output in training] == ["display_data", "execute_result"], "one output, updated"
     shown = training[0].data["text/html"]
     assert "<td>retrain</td><td>2</td>" in shown
