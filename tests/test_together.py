@@ -62,7 +62,7 @@ def test_of_two_processes_one_works_and_the_other_names_it(pair: str, tmp_path: 
     out = ["--out", str(tmp_path / "out")]
     words = {
         "run": ["run", *out, *RUN],
-        "pretrain": ["pretrain", *out, *FAST, "--set", "data.rows=2000", "--model", "fm"],
+        "pretrain": ["pretrain", *out, "--set", "data.rows=2000", "--model", "fm", "--device", "cpu"],
         "prepare": ["prepare", *out, "--set", "data.rows=2000"],
         "compare": ["compare", *out, "--method", "uniform", "--set", "data.rows=2000", "--device", "cpu"],
         "export": ["export", str(tmp_path / "model"), "--to", "onnx", *out],
