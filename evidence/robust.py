@@ -108,16 +108,33 @@ def _summary(cells: Cells, entrant: Entrant, found: dict[Cell, list[float]]) -> 
 
 def by_dataset(cells: Cells) -> list[str]:
     """Tabulates the default's mean difference per dataset and model, over the fractions of parameters."""
-    models = sorted({cell[1] for cell in cells}, key=list(TITLES).index)
-    body = []
-    for data in sorted({cell[0] for cell in cells}):
-        gaps = {cell[1:]: differences(cells[cell], DEFAULT) for cell in cells if cell[0] == data}
-        if not any(gaps.values()):
-            continue
-        own = [[fmean(gap) for (model, _), gap in gaps.items() if model == name and gap] for name in models]
-        each = [f"{fmean(found):+.4f}" if found else "" for found in own]
-        body.append((data, _group(data), *each, f"{fmean(gap for found in own for gap in found):+.4f}"))
+    models = _models(cells)
+    found = {data: _by_model(cells, data, DEFAULT, BASELINE) for data in sorted({cell[0] for cell in cells})}
+    body = [(data, _group(data), *each) for data, each in found.items() if each]
     return markdown_table(("dataset", "used for", *(TITLES[model] for model in models), "mean"), body)
+
+
+def by_search(cells: Cells) -> list[str]:
+    """Tabulates how far each other search is above the default per dataset and model, over the fractions."""
+    body = []
+    for entrant in sorted({entrant for cell in cells.values() for entrant in cell if entrant[2]} - {DEFAULT}):
+        for data in sorted({cell[0] for cell in cells}):
+            each = _by_model(cells, data, entrant, DEFAULT)
+            if each:
+                body.append((_named(entrant), data, *each))
+    return markdown_table(("search", "dataset", *(TITLES[model] for model in _models(cells)), "mean"), body)
+
+
+def _models(cells: Cells) -> list[str]:
+    return sorted({cell[1] for cell in cells}, key=list(TITLES).index)
+
+
+def _by_model(cells: Cells, data: str, entrant: Entrant, baseline: Entrant) -> list[str]:
+    """Returns an entrant's mean difference on a dataset for each model, then of all cells; nothing if there is none."""
+    gaps = {cell: differences(found, entrant, baseline) for cell, found in cells.items() if cell[0] == data}
+    own = [[fmean(gap) for cell, gap in gaps.items() if cell[1] == model and gap] for model in _models(cells)]
+    every = [gap for found in own for gap in found]
+    return [f"{fmean(found):+.4f}" if found else "" for found in (*own, every)] if every else []
 
 
 def grid(cells: Cells) -> list[str]:
@@ -178,7 +195,8 @@ TABLES: Final[dict[str, Callable[[Cells], list[str]]]] = {
 def filled(text: str, cells: Cells, others: Cells) -> str:
     """Returns the text of the page with new tables; `others` has the cells of all searches."""
     tables = {f"robust-{name}": make(cells) for name, make in TABLES.items()}
-    return with_tables(text, {**tables, "robust-searches": searches(others)}.__getitem__)
+    tables |= {"robust-searches": searches(others), "robust-search-datasets": by_search(others)}
+    return with_tables(text, tables.__getitem__)
 
 
 def _group(data: str) -> str:

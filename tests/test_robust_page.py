@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.robust import PAGE, RESULTS, SEARCHES, by_dataset, filled, grid, means, read, searches
+from evidence.robust import PAGE, RESULTS, SEARCHES, by_dataset, by_search, filled, grid, means, read, searches
 
 
 @pytest.fixture
@@ -86,6 +86,11 @@ def test_searches_are_compared_with_the_default_in_the_cells_that_they_have(rows
         "| ham, decay, tiers | 1 to 2 | -0.0025 | 1 of 2 | +0.0090 | 1 of 2 | -0.0020 | 0.80 |",
         "| uniform, constant | 2 to 3 | -0.0090 | 0 of 2 | +0.0000 | 0 of 2 | +0.0000 | 3.40 |",
         "| uniform, decay | 2 | -0.0250 | 0 of 1 | -0.0100 | 0 of 1 | -0.0100 | 0.30 |",
+    ]
+    assert by_search(read(rows, others))[2:] == [
+        "| ham, decay, tiers | a | -0.0170 | -0.0170 |",
+        "| ham, decay, tiers | b | +0.0120 | +0.0120 |",
+        "| pep, decay, tiers | a | +0.0010 | +0.0010 |",
     ]
 
 
