@@ -1,7 +1,5 @@
 """A layer of self-attention on a CPU with its own backward pass: no copies of heads, and the faster matrix products."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -17,7 +15,7 @@ _LANES: Final = 8
 
 _threshold_backward: Final = torch.ops.aten.threshold_backward.grad_input
 """The gradient of ReLU, from that of its output and the output."""
-_softmax_backward: Final = torch.ops.aten._softmax_backward_data.out
+softmax_backward: Final = torch.ops.aten._softmax_backward_data.out
 """The gradient of a softmax, from that of its output and the output."""
 
 
@@ -67,7 +65,9 @@ class _Attend(torch.autograd.Function):
         """(B, after, F) to (B, before, F) and (heads, 4, after / heads, before)."""
         x, maps, out, *kept = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return *differentiable(partial(_plain, fields=ctx.fields), x, maps, grads[0]), None
+            again = plain(x[:, :, : ctx.fields], maps)
+            padded = functional.pad(again, (0, x.shape[2] - ctx.fields))
+            return *differentiable(padded, x, maps, grads[0]), None
         saved, heads, each = iter(kept), len(maps), maps.flatten(0, 2)
         of_x, of_maps = x.new_empty(x.shape), torch.zeros_like(each)
         for part, own, of_own, of_part in zip(*_chunks(heads, x, out, grads[0], of_x), strict=True):
@@ -78,20 +78,17 @@ class _Attend(torch.autograd.Function):
         return of_x, of_maps.view(maps.shape), None
 
 
-def _plain(x: Tensor, maps: Tensor, fields: int) -> Tensor:
-    """The layer by operations that can be differentiated any number of times."""
-    query, key, value, residual = torch.einsum("hpdc,bcf->pbhdf", maps, x[:, :, :fields])
+def plain(x: Tensor, maps: Tensor) -> Tensor:
+    """The layer without padding, by operations that can be differentiated any number of times."""
+    query, key, value, residual = torch.einsum("hpdc,bcf->pbhdf", maps, x)
     weights = torch.softmax(torch.einsum("bhdf,bhdg->bhfg", query, key), 3)
-    mixed = torch.einsum("bhfg,bhdg->bhdf", weights, value)
-    return functional.pad(torch.relu(mixed + residual).flatten(1, 2), (0, x.shape[2] - fields))
+    return torch.relu(torch.einsum("bhfg,bhdg->bhdf", weights, value) + residual).flatten(1, 2)
 
 
-def differentiable(
-    layer: Callable[[Tensor, Tensor], Tensor], x: Tensor, maps: Tensor, of_out: Tensor
-) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of `x` and `maps`, where they are wanted, that can be differentiated again."""
+def differentiable(out: Tensor, x: Tensor, maps: Tensor, of_out: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of `x` and `maps`, where they are wanted, that can be differentiated again."""
     wanted = [tensor for tensor in (x, maps) if tensor.requires_grad]
-    found = iter(torch.autograd.grad(layer(x, maps), wanted, of_out, create_graph=True))
+    found = iter(torch.autograd.grad(out, wanted, of_out, create_graph=True))
     return next(found) if x.requires_grad else None, next(found) if maps.requires_grad else None
 
 
@@ -103,7 +100,7 @@ def _of_mapped(mapped: Tensor, weights: Tensor, own: Tensor, of_own: Tensor, hea
     _threshold_backward(of_own.reshape(of_mixed.shape), own.view(of_mixed.shape), 0, grad_input=of_mixed)
     of_value.copy_(torch.bmm(of_mixed, weights))
     of_scores = torch.bmm(of_mixed.transpose(1, 2), value)  # of weights, until the next line
-    _softmax_backward(of_scores, weights, 2, weights.dtype, grad_input=of_scores)
+    softmax_backward(of_scores, weights, 2, weights.dtype, grad_input=of_scores)
     of_query.copy_(torch.bmm(key, of_scores.transpose(1, 2)))
     of_key.copy_(torch.bmm(query, of_scores))
     return of_mapped

@@ -5,7 +5,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from fieldwise.models.attention import differentiable
+from fieldwise.models.attention import differentiable, plain, softmax_backward
 
 WIDEST: Final = 8
 """Numbers per head up to which this layer is faster than operations of torch, with fewer than 16 fields and batches of
@@ -13,8 +13,6 @@ WIDEST: Final = 8
 
 _threshold_backward: Final = torch.ops.aten.threshold_backward
 """The gradient of ReLU, from that of its output and the output."""
-_softmax_backward: Final = torch.ops.aten._softmax_backward_data.out
-"""The gradient of a softmax, from that of its output and the output."""
 
 
 def attend_few(x: Tensor, maps: Tensor) -> Tensor:
@@ -45,7 +43,8 @@ class _AttendFew(torch.autograd.Function):
         """(after, F, B) to (before, F, B) and (heads, 4, after / heads, before)."""
         x, maps, mapped, weights, out = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return differentiable(_plain, x, maps, grads[0])
+            again = plain(x.permute(2, 0, 1), maps).permute(1, 2, 0)
+            return differentiable(again, x, maps, grads[0])
         query, key, value, _ = mapped.unbind(1)
         of_mapped = torch.zeros_like(mapped)
         of_query, of_key, of_value, of_residual = of_mapped.unbind(1)
@@ -53,20 +52,13 @@ class _AttendFew(torch.autograd.Function):
         of_residual.copy_(of_out)
         _add_weighted(of_value, weights, of_out)
         of_scores = _pairs(of_out, value)  # of weights, until the next line
-        _softmax_backward(of_scores, weights, 2, weights.dtype, grad_input=of_scores)
+        softmax_backward(of_scores, weights, 2, weights.dtype, grad_input=of_scores)
         _add_weighted(of_query, of_scores.transpose(1, 2), key)
         _add_weighted(of_key, of_scores, query)
         each, flat = maps.flatten(0, 2), of_mapped.flatten(0, 2).flatten(1)
         wanted = ctx.needs_input_grad[1]  # not in a gate's step
         of_maps = (flat @ x.flatten(1).t()).view(maps.shape) if wanted else None
         return (each.t() @ flat).view(x.shape), of_maps
-
-
-def _plain(x: Tensor, maps: Tensor) -> Tensor:
-    """The layer by operations that can be differentiated any number of times."""
-    query, key, value, residual = torch.einsum("hpdc,cfb->phdfb", maps, x)
-    weights = torch.softmax(torch.einsum("hdfb,hdgb->hfgb", query, key), 2)
-    return torch.relu(residual + torch.einsum("hfgb,hdgb->hdfb", weights, value)).flatten(0, 1)
 
 
 def _pairs(one: Tensor, other: Tensor) -> Tensor:

@@ -67,9 +67,10 @@ class Attention(nn.Module):
         mixed = (weights @ value).transpose(1, 2).flatten(2)  # (B, F, D)
         return torch.relu(mixed + self.residual(x))
 
-    def has_plain_parts(self) -> bool:
-        """Whether nobody replaced or hooked a part, so that `maps` says all about them."""
-        return all(unchanged(part, nn.Linear) for part in (self.query, self.key, self.value, self.residual))
+    def is_plain(self) -> bool:
+        """Whether nobody replaced or hooked the layer or a part of it, so that `maps` says all about it."""
+        parts = (self.query, self.key, self.value, self.residual)
+        return unchanged(self, Attention) and all(unchanged(part, nn.Linear) for part in parts)
 
     def maps(self) -> Tensor:
         """The weights of queries, keys, values and the residual, (heads, 4, after / heads, before)."""
@@ -145,10 +146,10 @@ class AutoIntHead(Head):
         if x.device.type != "cpu" or torch.is_autocast_enabled("cpu") or not torch.is_grad_enabled():
             return []
         layers = [layer for layer in self.attention if isinstance(layer, Attention)]
-        narrow = x.shape[1] >= FEWEST or all(layer.width <= WIDEST for layer in layers)
-        whole = len(layers) == len(self.attention) and unchanged(self.attention, nn.Sequential)
-        plain = all(unchanged(layer, Attention) and layer.has_plain_parts() for layer in layers)
-        return layers if narrow and whole and plain and unchanged(self.out, nn.Linear) else []
+        fast = x.shape[1] >= FEWEST or all(layer.width <= WIDEST for layer in layers)
+        whole = len(layers) == len(self.attention) and all(layer.is_plain() for layer in layers)
+        around = unchanged(self.attention, nn.Sequential) and unchanged(self.out, nn.Linear)
+        return layers if fast and whole and around else []
 
     def slices(self, mask: Mask) -> Slices:
         """Rows of the lift are sliced by column, inputs of the MLP by field."""

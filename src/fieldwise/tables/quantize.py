@@ -19,7 +19,8 @@ AT_ONCE: Final = 2**20
 """Numbers that are rounded in one operation while scales are fitted: many small ones are slow, large ones leave the
 cache."""
 TINY: Final = 1e-30
-"""A number that is above 0 in float32, but below all that tables and their gradients need."""
+"""The divisor in place of a scale of 0, and the size up to which a product of gradients counts as 0; above 0 in
+float32."""
 ZERO: Final = 8
 """A packed 4-bit integer is stored with this offset, so that it is never negative."""
 
